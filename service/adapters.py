@@ -66,8 +66,8 @@ async def adapters(settings: Settings, now: Clock) -> AsyncIterator[Adapters]:
     market_and_bills = azure_access.market(settings), azure_access.bills(settings)
     async with join_adapters(
         settings, now, cloud, store, regional, prices, market_and_bills, engine
-    ) as made:
-        yield made
+    ) as opened:
+        yield opened
 
 
 @asynccontextmanager
@@ -84,7 +84,7 @@ async def join_adapters(
     """Open the database and join it with these adapters; close all of them at the end."""
     url = settings.database_url.get_secret_value()
     market, bills = market_and_bills or (FakeMarket(), FakeBills())
-    made = Adapters(
+    adapters = Adapters(
         now=now,
         engine=engine or make_engine(url),
         cloud=cloud,
@@ -98,22 +98,28 @@ async def join_adapters(
         registry=azure_access.models(settings),
         trackers=azure_access.trackers(settings, store),
     )
-    listening = asyncio.create_task(made.listener.run())
+    listening = asyncio.create_task(adapters.listener.run())
     try:
-        yield made
+        yield adapters
     finally:
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
-        for account in made.regional.values():
+        for account in adapters.regional.values():
             await account.close()
-        for part in (made.cloud, made.store, made.prices, made.market, made.bills):
-            await part.close()
-        for tracker in made.trackers.values():
+        for adapter in (
+            adapters.cloud,
+            adapters.store,
+            adapters.prices,
+            adapters.market,
+            adapters.bills,
+        ):
+            await adapter.close()
+        for tracker in adapters.trackers.values():
             await tracker.close()
-        if made.registry:
-            await made.registry.close()
-        await made.engine.dispose()
+        if adapters.registry:
+            await adapters.registry.close()
+        await adapters.engine.dispose()
 
 
 OpenAdapters = Callable[[Settings, Clock], AbstractAsyncContextManager[Adapters]]

@@ -51,13 +51,13 @@ def models(settings: Settings) -> ModelRegistry | None:
 
 def trackers(settings: Settings, store: BlobStore) -> dict[str, Tracker]:
     """Return the deployment's experiment trackers, by the type that a request names."""
-    found: dict[str, Tracker] = {"tensorboard": TensorBoard(store=store)}
+    by_type: dict[str, Tracker] = {"tensorboard": TensorBoard(store=store)}
     if uri := settings.mlflow_tracking_uri.get_secret_value():
-        found["mlflow"] = _mlflow(settings, uri)
+        by_type["mlflow"] = _mlflow(settings, uri)
     key = settings.wandb_api_key.get_secret_value()
     if key and find_spec("wandb"):
-        found["wandb"] = Wandb(key=key, environment=settings.wandb_environment)
-    return found
+        by_type["wandb"] = Wandb(key=key, environment=settings.wandb_environment)
+    return by_type
 
 
 def _mlflow(settings: Settings, uri: str) -> Mlflow:

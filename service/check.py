@@ -74,11 +74,11 @@ async def run_checks(
     else:
         yield SetupCheck("settings", "all are good")
         accounts = {f"storage of {r}": a for r, a in settings.region_storage.items()}
-    places = _Places()
-    if url := places.database_url.get_secret_value():
+    endpoints = _Places()
+    if url := endpoints.database_url.get_secret_value():
         yield await _database(url, schema, wall)
-    if places.storage.get_secret_value():
-        accounts = {"storage": places.storage, **accounts}
+    if endpoints.storage.get_secret_value():
+        accounts = {"storage": endpoints.storage, **accounts}
     for name, account in accounts.items():
         yield await _storage(name, account.get_secret_value(), settings, wall)
     if settings is not None and (uri := settings.mlflow_tracking_uri.get_secret_value()):
@@ -115,12 +115,12 @@ def database_fault(error: Exception) -> SetupCheck:
     if isinstance(error, NO_ADDRESS):
         return SetupCheck("database", "REKINDLE_DATABASE_URL is no address of PostgreSQL", _URL)
     cause = getattr(error, "orig", None) or error
-    mend = "Is it running, may this machine reach it, and are user and password right?"
+    remedy = "Is it running, may this machine reach it, and are user and password right?"
     if isinstance(cause, UndefinedTable):
-        mend = _MIGRATE
+        remedy = _MIGRATE
     elif isinstance(error, ProgrammingError):
-        mend = "May its user read our tables?"
-    return SetupCheck("database", _first_line(str(cause)), mend)
+        remedy = "May its user read our tables?"
+    return SetupCheck("database", _first_line(str(cause)), remedy)
 
 
 async def _ready(
@@ -167,8 +167,10 @@ async def _answers(name: str, store: BlobStore, now: datetime) -> SetupCheck:
             await store.read(_CONTAINER, _BLOB)
         await store.sas_url(_CONTAINER, _BLOB, permissions="r", expires_at=now + timedelta(hours=1))
     except StorageError as error:
-        mend = "May the service's identity, or the key, use the account, and this machine reach it?"
-        return SetupCheck(name, _first_line(str(error), 400), mend)
+        remedy = (
+            "May the service's identity, or the key, use the account, and this machine reach it?"
+        )
+        return SetupCheck(name, _first_line(str(error), 400), remedy)
     if store.has_access_policies:
         return SetupCheck(name, _KEYED)
     return SetupCheck(name, "it answers, takes the sign-in, and gives user delegation keys")
@@ -179,8 +181,8 @@ async def mlflow(tracker: "Mlflow") -> SetupCheck:
     try:
         await tracker.check()
     except TrackerError as error:
-        mend = "Are REKINDLE_MLFLOW_TRACKING_URI and _TOKEN right, and may this machine reach it?"
-        return SetupCheck("mlflow", str(error), mend)
+        remedy = "Are REKINDLE_MLFLOW_TRACKING_URI and _TOKEN right, and may this machine reach it?"
+        return SetupCheck("mlflow", str(error), remedy)
     finally:
         await tracker.close()
     return SetupCheck("mlflow", "it answers, and takes the sign-in")
@@ -190,8 +192,8 @@ def wandb(*, is_installed: bool) -> SetupCheck:
     """Report whether batches can be sent; the first of them tests the key."""
     if is_installed:
         return SetupCheck("wandb", "the package is installed; the first job tries the key")
-    mend = "Run: pip install 'rekindle[trackers]', or unset REKINDLE_WANDB_API_KEY"
-    return SetupCheck("wandb", "a key is set, but the package wandb is not installed", mend)
+    remedy = "Run: pip install 'rekindle[trackers]', or unset REKINDLE_WANDB_API_KEY"
+    return SetupCheck("wandb", "a key is set, but the package wandb is not installed", remedy)
 
 
 def _first_line(text: str, most: int = 200) -> str:

@@ -13,14 +13,16 @@ from itertools import count
 
 from service.instruments import EVENT_LOOP_LAG
 
-_EVERY = 0.5  # seconds
+_INTERVAL = 0.5  # seconds
 _ROUNDS = 7_200  # an hour; then one run covers older objects, too: the pause described above
 # Thresholds of automatic runs, in new objects, over the youngest generation only. Python's defaults
 # are 700, 10 and 10. Requests free their objects without the collector.
 _THRESHOLDS = (20_000, 1_000_000, 1_000_000)
 
 
-async def run_in_steps(stop: asyncio.Event, every: float = _EVERY, rounds: int = _ROUNDS) -> None:
+async def run_in_steps(
+    stop: asyncio.Event, every: float = _INTERVAL, rounds: int = _ROUNDS
+) -> None:
     """Collect garbage in short runs until ``stop``; never examine earlier objects again.
 
     ``every``: seconds between runs over new objects. Each ``rounds``-th run covers older ones, too.
@@ -30,11 +32,11 @@ async def run_in_steps(stop: asyncio.Event, every: float = _EVERY, rounds: int =
     gc.set_threshold(*_THRESHOLDS)
     clock = asyncio.get_running_loop().time
     for number in count(1):
-        began = clock()
+        start = clock()
         with suppress(TimeoutError):
             async with asyncio.timeout(every):
                 await stop.wait()
         if stop.is_set():
             return
-        EVENT_LOOP_LAG.observe(value=clock() - began - every)
+        EVENT_LOOP_LAG.observe(value=clock() - start - every)
         gc.collect(0 if number % rounds else 2)

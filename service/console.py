@@ -21,21 +21,23 @@ _KEY_ACTIONS = (
     ("revoke", "revoke a key"),
 )
 _ANY = -1  # parsed value of `none`
-_MOST = 2**31 - 1  # largest value of a column
-_MOST_BYTES = 2**60
+_MAX_COUNT = 2**31 - 1  # largest value of a column
+_MAX_BYTES = 2**60
 _LIMITS = ("live_jobs", "files", "bytes", "keys")
-_LEAST_DOLLARS, _MOST_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # as stored
-_MOST_DAYS = 3650
-_HEAVIEST = 1e6
+_MIN_DOLLARS, _MAX_DOLLARS = Decimal("0.01"), Decimal(99_999_999)  # as stored
+_MAX_DAYS = 3650
+_MAX_WEIGHT = 1e6
 COMMANDS = ("key", "budget", "quota", "sign-in")
 
 
-def parse_arguments(what: str | None, words: Sequence[str] | None = None) -> argparse.Namespace:
+def parse_arguments(
+    description: str | None, arguments: Sequence[str] | None = None
+) -> argparse.Namespace:
     """Parse the service's command line: its processes, and the commands of this module.
 
-    ``words`` replace the arguments of the process.
+    ``arguments`` replace the arguments of the process.
     """
-    parser = argparse.ArgumentParser(prog="python -m service.main", description=what)
+    parser = argparse.ArgumentParser(prog="python -m service.main", description=description)
     commands = parser.add_subparsers(dest="command", required=True)
     for name in ("api", "reconciler", "all"):
         face = commands.add_parser(name)
@@ -48,22 +50,26 @@ def parse_arguments(what: str | None, words: Sequence[str] | None = None) -> arg
     check = commands.add_parser("check", help="check settings, database, storage and trackers")
     check.add_argument("--json", action="store_true", help="for programs")
     _add_commands(commands)
-    return parser.parse_args(words)
+    return parser.parse_args(arguments)
 
 
 def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]") -> None:
     """Add the parsers of these commands."""
     key = commands.add_parser("key", help="API keys")
     actions = key.add_subparsers(dest="action", required=True)
-    for action, what in _KEY_ACTIONS:
-        one = actions.add_parser(action, help=what)
-        one.add_argument("--project", default="default")
+    for action, help_text in _KEY_ACTIONS:
+        action_parser = actions.add_parser(action, help=help_text)
+        action_parser.add_argument("--project", default="default")
         if action == "create":
-            one.add_argument("--name", default="default")
-            one.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
-            one.add_argument("--days", type=_days, help="until it expires; default: never")
+            action_parser.add_argument("--name", default="default")
+            action_parser.add_argument(
+                "--scope", choices=list(Scope), type=Scope, default=Scope.WRITE
+            )
+            action_parser.add_argument(
+                "--days", type=_days, help="until it expires; default: never"
+            )
         if action == "revoke":
-            one.add_argument("id", help="as `key list` prints it")
+            action_parser.add_argument("id", help="as `key list` prints it")
     link = commands.add_parser("sign-in", help="print a one-time token for the web console")
     link.add_argument("--project", default="default")
     link.add_argument("--scope", choices=list(Scope), type=Scope, default=Scope.WRITE)
@@ -77,39 +83,39 @@ def _add_commands(commands: "argparse._SubParsersAction[argparse.ArgumentParser]
     budget.add_argument("--lift", action="store_true", help="remove the budget")
     quota = commands.add_parser("quota", help="show or set the quota and limits of a project")
     quota.add_argument("--project", default="default")
-    for what in ("jobs", "gpus"):
-        quota.add_argument(f"--max-{what}", metavar="N", type=_most, help="or `none`")
-    for what in _LIMITS:
-        name, kind = what.replace("_", "-"), partial(_most, most=_MOST_BYTES)
-        usual = "limit of the project; `none`: the default"
-        quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=usual)
+    for limit in ("jobs", "gpus"):
+        quota.add_argument(f"--max-{limit}", metavar="N", type=_parse_limit, help="or `none`")
+    for limit in _LIMITS:
+        name, kind = limit.replace("_", "-"), partial(_parse_limit, most=_MAX_BYTES)
+        limit_help = "limit of the project; `none`: the default"
+        quota.add_argument(f"--max-{name}", metavar="N", type=kind, help=limit_help)
     weight = "share of machines under contention; default: 1"
     quota.add_argument("--weight", metavar="W", type=_weight, help=weight)
 
 
 async def run_command(
-    engine: AsyncEngine, options: argparse.Namespace, now: datetime, usual: ProjectQuota
+    engine: AsyncEngine, options: argparse.Namespace, now: datetime, default_quota: ProjectQuota
 ) -> list[str]:
-    """Run the command; return the lines to print. ``usual``: the default quota of a project."""
+    """Run the command; return the lines to print. ``default_quota``: of a project."""
     if options.command == "quota":
-        return await _quota(engine, options, usual)
+        return await _quota(engine, options, default_quota)
     if options.command == "budget":
         return await _budget(engine, options, now)
     async with engine.begin() as conn:
         if options.command == "sign-in":
-            life = timedelta(minutes=options.minutes)
-            return [await sign_in.create_token(conn, options.project, options.scope, now, life)]
+            lifetime = timedelta(minutes=options.minutes)
+            return [await sign_in.create_token(conn, options.project, options.scope, now, lifetime)]
         if options.action == "create":
             until = None if options.days is None else now + timedelta(days=options.days)
-            made = keys.create(
+            created = keys.create(
                 conn, options.project, options.name, now, scope=options.scope, expires_at=until
             )
-            return [await made]
+            return [await created]
         project_id = await keys.find_project_id(conn, options.project)
         if options.action == "list":
             return [keys.describe_key(key) for key in await keys.list_keys(conn, project_id)]
-        key, left = await keys.revoke(conn, project_id, options.id, now)
-        return [f"{key.id} is revoked; project {options.project} has {left} keys left."]
+        key, remaining = await keys.revoke(conn, project_id, options.id, now)
+        return [f"{key.id} is revoked; project {options.project} has {remaining} keys left."]
 
 
 async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetime) -> list[str]:
@@ -126,22 +132,22 @@ async def _budget(engine: AsyncEngine, options: argparse.Namespace, now: datetim
 
 
 async def _quota(
-    engine: AsyncEngine, options: argparse.Namespace, usual: ProjectQuota
+    engine: AsyncEngine, options: argparse.Namespace, default_quota: ProjectQuota
 ) -> list[str]:
-    given = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
-    changes = {n: None if v == _ANY else v for n, v in given.items() if v is not None}
+    values = {n: getattr(options, n) for n in ("max_jobs", "max_gpus", "weight")}
+    changes = {n: None if v == _ANY else v for n, v in values.items() if v is not None}
     most = {n: getattr(options, f"max_{n}") for n in _LIMITS}
     limits = {n: None if v == _ANY else v for n, v in most.items() if v is not None}
     async with engine.begin() as conn:
         if changes:
-            await admission.set_quota(conn, options.project, changes, usual)
+            await admission.set_quota(conn, options.project, changes, default_quota)
         if limits:
             await quotas.set_limits(conn, options.project, limits)
-        jobs = await admission.describe_quota(conn, options.project, usual)
+        jobs = await admission.describe_quota(conn, options.project, default_quota)
         return [jobs, await quotas.describe_limits(conn, options.project)]
 
 
-def _most(text: str, most: int = _MOST) -> int:
+def _parse_limit(text: str, most: int = _MAX_COUNT) -> int:
     if text == "none":
         return _ANY
     if not text.isdecimal() or len(text) > len(str(most)) or int(text) > most:
@@ -150,8 +156,8 @@ def _most(text: str, most: int = _MOST) -> int:
 
 
 def _days(text: str) -> int:
-    if not text.isdecimal() or not 0 < int(text[:9]) <= _MOST_DAYS:
-        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {_MOST_DAYS}")
+    if not text.isdecimal() or not 0 < int(text[:9]) <= _MAX_DAYS:
+        raise argparse.ArgumentTypeError(f"{text!r} is no number of days from 1 to {_MAX_DAYS}")
     return int(text)
 
 
@@ -160,9 +166,9 @@ def _weight(text: str) -> float:
         weight = float(text)
     except ValueError:
         weight = math.nan
-    if not 1 / _HEAVIEST <= weight <= _HEAVIEST:
+    if not 1 / _MAX_WEIGHT <= weight <= _MAX_WEIGHT:
         raise argparse.ArgumentTypeError(
-            f"{text!r} is no weight: write a number above 0 and up to {_HEAVIEST:.0f}"
+            f"{text!r} is no weight: write a number above 0 and up to {_MAX_WEIGHT:.0f}"
         )
     return weight
 
@@ -172,16 +178,16 @@ def _amount(text: str) -> Decimal:
         amount = Decimal(text.removeprefix("$"))
     except InvalidOperation:
         amount = Decimal("NaN")
-    if amount.is_finite() and (amount <= 0 or _LEAST_DOLLARS <= amount <= _MOST_DOLLARS):
+    if amount.is_finite() and (amount <= 0 or _MIN_DOLLARS <= amount <= _MAX_DOLLARS):
         return amount  # a value that is no amount has its own error message
     raise argparse.ArgumentTypeError(
-        f"{text!r} is no amount of dollars from {_LEAST_DOLLARS} to {_MOST_DOLLARS}"
+        f"{text!r} is no amount of dollars from {_MIN_DOLLARS} to {_MAX_DOLLARS}"
     )
 
 
 def _date(text: str) -> datetime:
     try:
-        told = datetime.fromisoformat(text)
-        return told.astimezone(UTC) if told.tzinfo else told.replace(tzinfo=UTC)
+        moment = datetime.fromisoformat(text)
+        return moment.astimezone(UTC) if moment.tzinfo else moment.replace(tzinfo=UTC)
     except (ValueError, OverflowError):
         raise argparse.ArgumentTypeError(f"{text!r} is no date like 2026-11-01") from None

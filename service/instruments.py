@@ -24,7 +24,7 @@ from prometheus_client import (
 from service.domain.states import JOB_TERMINAL, CapacityType
 
 PROCESS = CollectorRegistry()  # metrics of this process, for /metrics
-_MOST_CHILDREN = 4096  # per metric: label values are few by design
+_MAX_CHILDREN = 4096  # per metric: label values are few by design
 _FAST = (0.001, 0.005, 0.025, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0, 60.0)
 _SLOW = (1.0, 5.0, 15.0, 30.0, 60.0, 120.0, 300.0, 600.0, 1200.0, 2400.0, 3600.0, 14400.0, 86400.0)
 _RATIO = (0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.0)
@@ -56,13 +56,13 @@ class Instrument:
     labels: tuple[str, ...] = ()
     buckets: tuple[float, ...] = ()
     source: MetricSource = MetricSource.PROCESS
-    known: tuple[str, ...] = ()  # values of the only label, shown as 0 from the start
+    known_values: tuple[str, ...] = ()  # values of the only label, shown as 0 from the start
 
     def register(self) -> None:
         """Show the metric in ``PROCESS`` before its first count, as 0 for known labels."""
         if self.labels:
             self._metric.describe()
-            for value in self.known:
+            for value in self.known_values:
                 self._child(value)
         else:
             self._child()
@@ -81,17 +81,17 @@ class Instrument:
 
     @cached_property
     def _child(self) -> Any:  # noqa: ANN401 - of the metric's own type
-        return lru_cache(_MOST_CHILDREN)(self._labelled)
+        return lru_cache(_MAX_CHILDREN)(self._labelled)
 
     def _labelled(self, *labels: str) -> Any:  # noqa: ANN401 - as above
         return self._metric.labels(*labels) if labels else self._metric
 
     @cached_property
     def _metric(self) -> Counter | Gauge | Histogram:
-        given = (self.name, self.help, self.labels)
+        arguments = (self.name, self.help, self.labels)
         if self.kind is MetricType.HISTOGRAM:
-            return Histogram(*given, registry=PROCESS, buckets=self.buckets)
-        return (Counter if self.kind is MetricType.COUNTER else Gauge)(*given, registry=PROCESS)
+            return Histogram(*arguments, registry=PROCESS, buckets=self.buckets)
+        return (Counter if self.kind is MetricType.COUNTER else Gauge)(*arguments, registry=PROCESS)
 
 
 DECLARED: dict[str, Instrument] = {}  # by name, in the order of docs/metrics.md
@@ -103,7 +103,7 @@ def _declare(instrument: Instrument) -> Instrument:
 
 
 def _counter(name: str, text: str, *labels: str, known: Iterable[str] = ()) -> Instrument:
-    return _declare(Instrument(name, MetricType.COUNTER, text, labels, known=tuple(known)))
+    return _declare(Instrument(name, MetricType.COUNTER, text, labels, known_values=tuple(known)))
 
 
 def _gauge(name: str, text: str, *labels: str) -> Instrument:

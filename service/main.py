@@ -40,7 +40,7 @@ def _run(options: argparse.Namespace) -> int:
     settings = Settings()  # type: ignore[call-arg]  # the environment fills it
     from service import serving  # noqa: PLC0415 - takes seconds, and only these commands need it
 
-    if telemetry.is_wanted(os.environ):
+    if telemetry.is_export_enabled(os.environ):
         telemetry.export_traces()
     serving.run(settings, options, now)
     return 0
@@ -55,7 +55,7 @@ def _run_on_database(settings: DatabaseSettings, options: argparse.Namespace) ->
         return _report_database_fault(error)
     try:
         if options.command != "migrate":
-            return asyncio.run(_console(engine, settings.usual_quota, options))
+            return asyncio.run(_console(engine, settings.default_quota, options))
         migration.migrate(url)
     except SQLAlchemyError as error:
         return _report_database_fault(error)
@@ -77,10 +77,12 @@ def _report_database_fault(error: Exception) -> int:
     return 1
 
 
-async def _console(engine: AsyncEngine, usual: ProjectQuota, options: argparse.Namespace) -> int:
+async def _console(
+    engine: AsyncEngine, default_quota: ProjectQuota, options: argparse.Namespace
+) -> int:
     """Run an operator command and print its lines."""
     try:
-        lines = await console.run_command(engine, options, now(), usual)
+        lines = await console.run_command(engine, options, now(), default_quota)
     except ServiceError as error:
         sys.stderr.write(f"{printable(error.message)}\n")
         return 1

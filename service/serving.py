@@ -57,8 +57,8 @@ async def serve(
     """Run until SIGTERM or SIGINT; then finish the current steps and stop."""
     stop = asyncio.Event()
     loop = asyncio.get_running_loop()
-    for wanted in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(wanted, stop.set)
+    for signum in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(signum, stop.set)
     async with opened(settings, now) as world:
         world.listener.introduce(options.command, release())  # its task has not begun yet
         work: list[Coroutine[Any, Any, object]] = []
@@ -103,7 +103,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
         granter=Granter(
             engine=world.engine,
             store=world.store,
-            life=settings.grant_life,
+            lifetime=settings.grant_lifetime,
             regional=world.regional,
         ),
         plan_defaults=PlanDefaults(
@@ -113,7 +113,7 @@ def _parts(settings: Settings, world: Adapters) -> Parts:
             accelerator=settings.accelerator,
             processes_per_node=settings.processes_per_node,
             cpu_flops=settings.cpu_flops,
-            emulated=settings.emulated,
+            is_emulated=settings.emulated,
         ),
         cloud=_limited_cloud(settings, world),
         operator_project=settings.operator_project,
@@ -151,6 +151,6 @@ def _preparation(parts: Parts) -> Preparation:
 def _limited_cloud(settings: Settings, world: Adapters) -> CloudProvider:
     """Return the cloud for operators, who share Azure's rate limits with the reconcilers."""
     times = settings.azure_limits_times
-    return RateLimitedCloud(engine=world.engine, cloud=world.cloud, now=world.now, times=times).at(
-        ALL
-    )
+    return RateLimitedCloud(
+        engine=world.engine, cloud=world.cloud, now=world.now, multiple=times
+    ).region(ALL)

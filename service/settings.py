@@ -43,7 +43,7 @@ class DatabaseSettings(BaseSettings, Described):
     """GPUs that a project without its own quota may use at once; default: no limit."""
 
     @property
-    def usual_quota(self) -> ProjectQuota:
+    def default_quota(self) -> ProjectQuota:
         """Return the quota of a project without one of its own."""
         return ProjectQuota(max_jobs=self.project_max_jobs, max_gpus=self.project_max_gpus)
 
@@ -182,7 +182,7 @@ class Settings(DatabaseSettings):
         return self.outage_seconds if reserved is None else reserved
 
     @property
-    def grant_life(self) -> timedelta:
+    def grant_lifetime(self) -> timedelta:
         """Return how long nodes' SAS URLs are valid; they are renewed at half of it.
 
         Without an account key nothing revokes the URL of one attempt, so it lasts an hour. The
@@ -252,13 +252,13 @@ class Settings(DatabaseSettings):
         return StorageAccount(region=region, redundancy=self.storage_redundancy)
 
     @property
-    def spot_pools(self) -> tuple[str, ...]:
+    def core_pools(self) -> tuple[str, ...]:
         """Return the pools of Spot cores: regions, and engines that have their own."""
         spot = {o.pool for o in self.offerings if o.capacity_type is CapacityType.SPOT}
         return tuple(sorted(spot))
 
     @property
-    def spot_places(self) -> tuple[SpotPool, ...]:
+    def spot_pools(self) -> tuple[SpotPool, ...]:
         """Return the Spot machine types by region."""
         spot = (o for o in self.offerings if o.capacity_type is CapacityType.SPOT)
         return tuple(dict.fromkeys(map(spot_pool_of, spot)))
@@ -272,9 +272,9 @@ class Settings(DatabaseSettings):
         if not (parts := [part.strip() for part in value.split(",") if part.strip()]):
             raise ValueError("it is empty: name at least one, SIZE@REGION")
         offerings = tuple(map(_offering, parts))
-        for one in offerings:
-            if len({other.cluster for other in offerings if other == one}) > 1:
-                raise ValueError(f"{one} has several clusters: name one cluster, or none")
+        for offering in offerings:
+            if len({other.cluster for other in offerings if other == offering}) > 1:
+                raise ValueError(f"{offering} has several clusters: name one cluster, or none")
         return offerings
 
     @field_validator("region_storage", mode="before")
@@ -314,8 +314,8 @@ class Settings(DatabaseSettings):
         names = ("subscription_id", "resource_group", "subnet_id", "ssh_public_key")
         missing = [n for n in names if not getattr(self, f"azure_{n}")]
         if self.cloud == "azure" and missing:
-            named = ", ".join(f"REKINDLE_AZURE_{n.upper()}" for n in missing)
-            raise ValueError(f"REKINDLE_CLOUD=azure needs {named}")
+            variables = ", ".join(f"REKINDLE_AZURE_{n.upper()}" for n in missing)
+            raise ValueError(f"REKINDLE_CLOUD=azure needs {variables}")
         if self.has_azureml and not self.azureml_workspace and self.cloud == "azure":
             raise ValueError(
                 "offerings that end in :azureml need REKINDLE_AZUREML_WORKSPACE, its name"
@@ -324,23 +324,27 @@ class Settings(DatabaseSettings):
 
 
 def _offering(text: str) -> Offering:
-    size, at, place = text.partition("@")
-    region, *words = place.split(":")
+    size, at, location = text.partition("@")
+    region, *suffixes = location.split(":")
     if not (size and at and region):
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
-    bought = [word for word in words if word in list(CapacityType)]
-    engines = [word for word in words if word in list(Engine)]
-    named = [word for word in words if re.fullmatch(r"azureml=[A-Za-z0-9-]+", word)]
-    engines += [Engine.AZUREML for _ in named]
-    if len(bought) > 1 or len(engines) > 1 or len(bought) + len(engines) < len(words):
+    capacity_types = [suffix for suffix in suffixes if suffix in list(CapacityType)]
+    engines = [suffix for suffix in suffixes if suffix in list(Engine)]
+    clusters = [suffix for suffix in suffixes if re.fullmatch(r"azureml=[A-Za-z0-9-]+", suffix)]
+    engines += [Engine.AZUREML for _ in clusters]
+    if (
+        len(capacity_types) > 1
+        or len(engines) > 1
+        or len(capacity_types) + len(engines) < len(suffixes)
+    ):
         raise ValueError(
-            f"{text!r} ends in :{':'.join(words)}: write :spot or :on_demand, or neither,"
+            f"{text!r} ends in :{':'.join(suffixes)}: write :spot or :on_demand, or neither,"
             " and :azureml for a cluster in the Azure ML workspace, or :azureml=NAME for that one"
         )
     return Offering(
         region=region,
         vm_size=size,
-        capacity_type=CapacityType(*bought or [CapacityType.SPOT]),
+        capacity_type=CapacityType(*capacity_types or [CapacityType.SPOT]),
         engine=Engine(*engines or [Engine.SCALE_SET]),
-        cluster=named[0].partition("=")[2] if named else "",
+        cluster=clusters[0].partition("=")[2] if clusters else "",
     )

@@ -17,13 +17,13 @@ class DerivedIds(RandomIdGenerator):
 
     def generate_span_id(self) -> int:
         """Return the derived id of the span."""
-        given = next_ids.get()
-        return given[1] if given else super().generate_span_id()
+        ids = next_ids.get()
+        return ids[1] if ids else super().generate_span_id()
 
     def generate_trace_id(self) -> int:
         """Return the id of a trace; called for spans without a parent only."""
-        given = next_ids.get()
-        return given[0] if given else super().generate_trace_id()
+        ids = next_ids.get()
+        return ids[0] if ids else super().generate_trace_id()
 
 
 def make(processor: SpanProcessor) -> Mapping[Component, TracerProvider]:

@@ -32,8 +32,8 @@ class _CountingFilter(logging.Filter):
         """Count the record, add the span's ids, and let it pass."""
         if record.levelno >= logging.WARNING:
             event = str(record.msg)
-            ours = record.name.startswith("service.") and " " not in event
-            LOG_EVENTS.add(record.levelname.lower(), event if ours else "other")
+            is_ours = record.name.startswith("service.") and " " not in event
+            LOG_EVENTS.add(record.levelname.lower(), event if is_ours else "other")
         context = trace.get_current_span().get_span_context()
         if context.is_valid:
             record.trace_id = f"{context.trace_id:032x}"
@@ -43,18 +43,24 @@ class _CountingFilter(logging.Filter):
 
 def set_up(level: str = "INFO") -> None:
     """Send every log line of the process to stderr, from this level on."""
-    for known in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
-        logging.addLevelName(known, logging.getLevelName(known).lower())
+    for level_number in (
+        logging.DEBUG,
+        logging.INFO,
+        logging.WARNING,
+        logging.ERROR,
+        logging.CRITICAL,
+    ):
+        logging.addLevelName(level_number, logging.getLevelName(level_number).lower())
     handler = logging.StreamHandler(sys.stderr)
-    shown = [name for name in _MEMBERS if name != "exc_info"]
-    handler.setFormatter(JsonFormatter(shown, rename_fields=_MEMBERS, json_default=str))
+    field_names = [name for name in _MEMBERS if name != "exc_info"]
+    handler.setFormatter(JsonFormatter(field_names, rename_fields=_MEMBERS, json_default=str))
     handler.addFilter(_CountingFilter())
     logging.basicConfig(level=level, handlers=[handler], force=True)
     for noisy in ("azure", "httpx", "uvicorn.access", "azure.core.pipeline.policies"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
 
 
-def is_wanted(environment: Mapping[str, str]) -> bool:
+def is_export_enabled(environment: Mapping[str, str]) -> bool:
     """Return whether an endpoint for traces is set."""
     return any(environment.get(name) for name in _ENDPOINTS)
 

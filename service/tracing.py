@@ -60,7 +60,7 @@ def provider() -> TracerProvider | None:
     return _providers.get(Component.SERVICE)
 
 
-def of_job(job_id: str) -> SpanContext:
+def job_span(job_id: str) -> SpanContext:
     """Return the root span of the job's trace."""
     digest = sha256(f"rekindle:{job_id}".encode()).digest()
     return SpanContext(
@@ -71,16 +71,16 @@ def of_job(job_id: str) -> SpanContext:
     )
 
 
-def of_attempt(job_id: str, attempt_id: str) -> SpanContext:
+def attempt_span(job_id: str, attempt_id: str) -> SpanContext:
     """Return the attempt's span, in its job's trace."""
-    return _within(of_job(job_id), attempt_id)
+    return _child_span(job_span(job_id), attempt_id)
 
 
 def traceparent(job_id: str, attempt_id: str) -> str:
     """Return the W3C trace context for the nodes of an attempt; "" while tracing is off."""
     if not is_on():
         return ""
-    context = of_attempt(job_id, attempt_id)
+    context = attempt_span(job_id, attempt_id)
     return f"00-{context.trace_id:032x}-{context.span_id:016x}-01"
 
 
@@ -90,7 +90,7 @@ def step(name: str, job_id: str, attempt_id: str) -> Iterator[None]:
     if not is_on():
         yield
         return
-    parent = trace.set_span_in_context(NonRecordingSpan(of_attempt(job_id, attempt_id)))
+    parent = trace.set_span_in_context(NonRecordingSpan(attempt_span(job_id, attempt_id)))
     tracer = trace.get_tracer(_NAME, tracer_provider=_providers[Component.SERVICE])
     with tracer.start_as_current_span(name, context=parent):
         yield
@@ -101,31 +101,31 @@ def record_submission(job_id: str, started_at: datetime, ended_at: datetime) -> 
     if not is_on():
         return
     request = trace.get_current_span()
-    request.add_link(of_job(job_id), {"rekindle.job": job_id})
+    request.add_link(job_span(job_id), {"rekindle.job": job_id})
     period = FinishedPeriod(name="submit", started_at=started_at, ended_at=ended_at, attributes={})
     links = [Link(request.get_span_context())]
-    _record(period, _within(of_job(job_id), "submit"), of_job(job_id), links)
+    _record(period, _child_span(job_span(job_id), "submit"), job_span(job_id), links)
 
 
 def record_job(job_id: str, period: FinishedPeriod) -> None:
     """Record the root span of a job that is over."""
     if is_on():
-        _record(period, of_job(job_id), None)
+        _record(period, job_span(job_id), None)
 
 
 def record_attempt(
-    job_id: str, attempt_id: str, whole: FinishedPeriod, parts: list[FinishedPeriod]
+    job_id: str, attempt_id: str, period: FinishedPeriod, phases: list[FinishedPeriod]
 ) -> None:
     """Record the span of an attempt that is over, and those of its phases."""
     if not is_on():
         return
-    mine = of_attempt(job_id, attempt_id)
-    _record(whole, mine, of_job(job_id))
-    for number, part in enumerate(parts):
-        _record(part, _within(mine, f"{number}:{part.name}"), mine)
+    ids = attempt_span(job_id, attempt_id)
+    _record(period, ids, job_span(job_id))
+    for number, phase in enumerate(phases):
+        _record(phase, _child_span(ids, f"{number}:{phase.name}"), ids)
 
 
-def _within(parent: SpanContext, name: str) -> SpanContext:
+def _child_span(parent: SpanContext, name: str) -> SpanContext:
     digest = sha256(f"{parent.span_id:016x}:{name}".encode()).digest()
     return SpanContext(
         trace_id=parent.trace_id,
@@ -137,17 +137,19 @@ def _within(parent: SpanContext, name: str) -> SpanContext:
 
 def _record(
     period: FinishedPeriod,
-    own: SpanContext,
+    context: SpanContext,
     parent: SpanContext | None,
     links: list[Link] | None = None,
 ) -> None:
-    above = trace.set_span_in_context(NonRecordingSpan(parent or trace.INVALID_SPAN_CONTEXT))
+    parent_context = trace.set_span_in_context(
+        NonRecordingSpan(parent or trace.INVALID_SPAN_CONTEXT)
+    )
     tracer = trace.get_tracer(_NAME, tracer_provider=_providers[period.component])
-    token = next_ids.set((own.trace_id, own.span_id))
+    token = next_ids.set((context.trace_id, context.span_id))
     try:
         span = tracer.start_span(
             period.name,
-            context=above,
+            context=parent_context,
             links=links,
             attributes=dict(period.attributes),
             start_time=_nanoseconds(period.started_at),

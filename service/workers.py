@@ -13,11 +13,11 @@ from service.db.monitoring.event_pruning import PrunedTable
 from service.db.queue.queue import TOPIC
 from service.domain.queue.admission import BEAT
 from service.operations.core.liveness import LoopLiveness
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.reconciler.attempts.access_policies import AccessPolicies
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.attempts.scale_sets import SpecMaker
-from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
+from service.reconciler.cloud.ingress_probe import IngressProbe, make_probe
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import RateLimitedCloud
 from service.reconciler.jobs.admission import Admissions
@@ -70,15 +70,15 @@ def reconcilers(
 ) -> list[Coroutine[Any, Any, object]]:
     """Return all reconcilers; each runs until ``stop``."""
     limited_cloud = RateLimitedCloud(
-        engine=world.engine, cloud=world.cloud, now=world.now, times=settings.azure_limits_times
+        engine=world.engine, cloud=world.cloud, now=world.now, multiple=settings.azure_limits_times
     )
     attempts, lister = _attempt_reconciler(settings, world, limited_cloud)
     reach = IngressProbe(
         engine=world.engine,
-        probe=probe_of(settings.public_url),
-        watch=attempts.watch,
+        probe=make_probe(settings.public_url),
+        visibility=attempts.visibility,
         now=world.now,
-        at_most=timedelta(seconds=settings.outage_seconds),
+        max_blindness=timedelta(seconds=settings.outage_seconds),
     )
     jobs = JobReconciler(
         engine=world.engine,
@@ -86,23 +86,23 @@ def reconcilers(
         prices=world.prices,
         now=world.now,
         allowance=settings.allowance,
-        usual=settings.usual_quota,
+        default_quota=settings.default_quota,
         egress=settings.egress,
     )
     orphans = OrphanSweep(
         engine=world.engine, cloud=world.cloud, now=world.now, limited_cloud=limited_cloud
     )
     untracked = UntrackedResourceSweep(
-        engine=world.engine, cloud=limited_cloud.at(ALL), now=world.now
+        engine=world.engine, cloud=limited_cloud.region(ALL), now=world.now
     )
-    prune = Pruning(engine=world.engine, keep=_retention(settings), now=world.now)
+    prune = Pruning(engine=world.engine, retention_by_table=_retention(settings), now=world.now)
     drain = settings.drain_seconds
     loop = Loop(listener=world.listener, stop=stop, liveness=liveness, drain=drain)
     return [
         loop.run_when_due("attempts", attempts.claim),
         loop.run_when_due("jobs", jobs.claim),
         loop.run_every(settings.poll_seconds / 2, "list", lister.run_once),
-        loop.run_every(WATCH_SECONDS, "watch", attempts.keep_watch),
+        loop.run_every(WATCH_SECONDS, "watch", attempts.check_database),
         loop.run_every(REACH_SECONDS, "reach", reach.run_once),
         loop.run_every(SWEEP_SECONDS, "orphans", orphans.run_once),
         loop.run_every(UNTRACKED_SECONDS, "untracked", untracked.run_once),
@@ -128,8 +128,8 @@ def _attempt_reconciler(
     )
     pace = settings.pace
     sets = replace(limited_cloud, cloud=engines.scale_sets(limited_cloud.cloud))
-    lister = Lister(engine=world.engine, cloud=sets.at(ALL), every=pace.poll, now=world.now)
-    made = AttemptReconciler(
+    lister = Lister(engine=world.engine, cloud=sets.region(ALL), interval=pace.poll, now=world.now)
+    reconciler = AttemptReconciler(
         engine=world.engine,
         cloud=world.cloud,
         store=world.store,
@@ -140,21 +140,21 @@ def _attempt_reconciler(
         limited_cloud=limited_cloud,
         allowance=settings.allowance,
     )
-    return made, lister
+    return reconciler, lister
 
 
 def _queue_loops(
     settings: Settings, world: Adapters, loop: Loop, limited_cloud: RateLimitedCloud
 ) -> Iterator[Coroutine[Any, Any, object]]:
     """Return the reconcilers of the queue."""
-    usual, regions = settings.usual_quota, settings.spot_pools
+    default_quota, regions = settings.default_quota, settings.core_pools
     queue = Admissions(
         engine=world.engine,
-        cloud=limited_cloud.at(ALL),
+        cloud=limited_cloud.region(ALL),
         now=world.now,
-        usual=usual,
+        default_quota=default_quota,
         regions=regions,
-        replica=world.listener.name,
+        replica_name=world.listener.name,
     )
     yield loop.run_on_notice(TOPIC, BEAT.total_seconds(), "queue", queue.run_once)
     yield loop.run_every(CORES_SECONDS, "cores", queue.read_cores)
@@ -170,13 +170,13 @@ def _storage_loops(
     policies = AccessPolicies(
         engine=world.engine,
         store=world.store,
-        life=settings.grant_life,
+        lifetime=settings.grant_lifetime,
         now=world.now,
     )
     saves = CheckpointSweep(engine=world.engine, store=world.store, now=world.now)
-    outside = Outside(store=world.store, prices=world.prices, account=settings.account)
+    storage = StorageServices(store=world.store, prices=world.prices, account=settings.account)
     moves = TierMoves(engine=world.engine, store=world.store, now=world.now)
-    meters = StorageMeters(engine=world.engine, outside=outside, now=world.now)
+    meters = StorageMeters(engine=world.engine, storage=storage, now=world.now)
     if world.registry:
         registrations = ModelRegistrations(
             engine=world.engine, store=world.store, registry=world.registry, now=world.now
@@ -202,7 +202,7 @@ def _money_loops(
     watch = PriceWatch(engine=world.engine, prices=world.prices, now=world.now)
     yield loop.run_every(BUDGET_SECONDS, "budgets", projects.run_once)
     market = MarketWatch(
-        engine=world.engine, market=world.market, places=settings.spot_places, now=world.now
+        engine=world.engine, market=world.market, pools=settings.spot_pools, now=world.now
     )
     yield loop.run_every(PRICE_SECONDS, "prices", watch.run_once)
     yield loop.run_every(MARKET_SECONDS, "market", market.run_once)

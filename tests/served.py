@@ -9,7 +9,7 @@ import uvicorn
 from fastapi import FastAPI
 from starlette.types import ASGIApp
 
-from service.api.http.protocol import limited
+from service.api.http.protocol import make_protocol
 from tests import waiting
 from tests.answers import Documented
 
@@ -21,7 +21,7 @@ async def served(app: ASGIApp) -> AsyncIterator[str]:
         checked = Documented(app) if isinstance(app, FastAPI) else app
         config = uvicorn.Config(
             checked,
-            http=limited(),
+            http=make_protocol(),
             ws="none",
             log_config=None,
             access_log=False,

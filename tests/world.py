@@ -134,7 +134,7 @@ class World:
         for left in reversed(range(times)):
             self.clock.advance(seconds=seconds)
             if self.clock() < wake_at:
-                self.attempts.watch.round(self.clock())
+                self.attempts.visibility.record_round(self.clock())
                 continue
             steps = await self.jobs.run_once() + await self.attempts.run_once()
             if left > 1 and not steps:
@@ -283,7 +283,7 @@ def parts(
         prices=FixedPrices(table),
         preflights=Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock),
         listener=listener,
-        granter=Granter(engine=engine, store=store, life=timedelta(hours=24)),
+        granter=Granter(engine=engine, store=store, lifetime=timedelta(hours=24)),
         plan_defaults=PlanDefaults(
             offerings=tuple(table),
             hazard_per_hour=0.05,
@@ -291,7 +291,7 @@ def parts(
             accelerator="cpu",
             processes_per_node=1,
             cpu_flops=5e9,
-            emulated=True,
+            is_emulated=True,
         ),
         secret=SECRET,
         outage=timedelta(minutes=30),

@@ -31,7 +31,7 @@ from service.api.schemas.base import ErrorResponse
 from service.instruments import HTTP_REQUEST
 from service.operations.projects import keys
 
-_LONGEST_ID = 128
+_MAX_ID_LENGTH = 128
 # FastAPI's own metrics and logs, which nothing here sets up, look for that at every request.
 _NO_TELEMETRY = TelemetryConfig(tracing=False, metrics=False, logs=False)
 _NOT_TRACED = re.compile(r"/(livez|readyz|metrics|internal/nodes/[^/]+/(heartbeat|directive))")
@@ -173,8 +173,8 @@ class RequestIds(RequestMiddleware):
     """
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        given = Headers(scope=scope).get("x-request-id", "")[:_LONGEST_ID]
-        name = given or f"req-{uuid4().hex}"
+        client_id = Headers(scope=scope).get("x-request-id", "")[:_MAX_ID_LENGTH]
+        name = client_id or f"req-{uuid4().hex}"
         state = scope.setdefault("state", {})
         state["request_id"] = name  # failures.py logs it
 
@@ -195,7 +195,7 @@ class RequestMetrics(RequestMiddleware):
     """Measures every request, by operation and class of status."""
 
     async def _handle(self, scope: Scope, receive: Receive, send: Send) -> None:
-        began, status = perf_counter(), "none"  # for a client that disconnects early
+        start, status = perf_counter(), "none"  # for a client that disconnects early
 
         async def watched(message: Message) -> None:
             nonlocal status
@@ -206,7 +206,7 @@ class RequestMetrics(RequestMiddleware):
         try:
             await self._app(scope, receive, watched)
         finally:
-            HTTP_REQUEST.observe(_operation(scope), status, value=perf_counter() - began)
+            HTTP_REQUEST.observe(_operation(scope), status, value=perf_counter() - start)
 
 
 def _operation(scope: Scope) -> str:

@@ -36,7 +36,7 @@ from service.operations.nodes.heartbeats import HeartbeatBatcher
 from service.operations.nodes.registrations import RegistrationBatcher
 from service.operations.projects import keys, operators
 from service.operations.queue.waits import WaitForecasts
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.preflight.graders import GraderProcess
 from service.pricing.source import PriceSource
 from service.storage.store import BlobStore
@@ -55,7 +55,7 @@ class PlanDefaults:
     accelerator: str
     processes_per_node: int | None
     cpu_flops: float
-    emulated: bool = False  # machines are processes on this computer
+    is_emulated: bool = False  # machines are processes on this computer
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +72,7 @@ class Parts:
     secret: str  # that node tokens are derived from
     outage: timedelta  # how long a node may continue without the service
     now: Callable[[], datetime]
-    wall: Callable[[], float] = time.time  # this machine's clock, compared with PostgreSQL's
+    wall_clock: Callable[[], float] = time.time  # this machine's clock, compared with PostgreSQL's
     accepted_secret: str = ""  # node tokens derived from it are valid too
     cloud: CloudProvider | None = None  # for operators; None: this process has no access to it
     operator_project: str = "operators"  # its keys may read all projects
@@ -91,7 +91,7 @@ class Parts:
     liveness: LoopLiveness | None = None  # of the loops in this process, if there are any
     long_poll: timedelta = timedelta(seconds=LONG_POLL_SECONDS)
     live_interval: timedelta = timedelta(seconds=1)  # between two events of one job in a list
-    stream_life: timedelta = timedelta(minutes=15)  # then the key is checked again
+    stream_lifetime: timedelta = timedelta(minutes=15)  # then the key is checked again
 
     @cached_property
     def reading(self) -> AsyncEngine:
@@ -124,9 +124,9 @@ class Parts:
         return WaitForecasts(engine=self.reading, prices=self.prices)
 
     @property
-    def outside(self) -> Outside:
+    def storage(self) -> StorageServices:
         """Return the services that moves between access tiers need."""
-        return Outside(store=self.store, prices=self.prices, account=self.account)
+        return StorageServices(store=self.store, prices=self.prices, account=self.account)
 
 
 def parts_of(request: Request) -> Parts:
@@ -188,25 +188,31 @@ async def authenticate(request: Request) -> Caller:
     """
     caller: Caller | None = getattr(request.state, "caller", None)
     if caller is None:
-        parts, known = parts_of(request), cast("Cache", request.app.state.known_keys)
+        parts, cache = parts_of(request), cast("Cache", request.app.state.known_keys)
         azure_key = request.headers.get(_AZURE_KEY.model.name)
-        sent = request.headers.get("authorization")
-        sent = sent or (f"Bearer {azure_key}" if azure_key else None)
-        caller = await keys.authenticate(parts.engine, known, sent, parts.now())
+        authorization = request.headers.get("authorization")
+        authorization = authorization or (f"Bearer {azure_key}" if azure_key else None)
+        caller = await keys.authenticate(parts.engine, cache, authorization, parts.now())
         rate = parts.rates.count(caller.api_key_id)
         request.state.rate, request.state.caller = rate, caller
         rate.require_room()
     return caller
 
 
-async def _act_in_project(request: Request, parts: Parts, caller: Caller, named: str) -> Caller:
+async def _act_in_project(request: Request, parts: Parts, caller: Caller, project: str) -> Caller:
     """Return the caller in the named project; an operator's access to another project is logged."""
-    acts = await operators.act_in_project(parts.engine, caller, named, parts.operator_project)
-    if acts.project_id != caller.project_id:
-        facts = {"key": caller.api_key_id, "project": acts.project_id, "method": request.method}
+    acting_caller = await operators.act_in_project(
+        parts.engine, caller, project, parts.operator_project
+    )
+    if acting_caller.project_id != caller.project_id:
+        facts = {
+            "key": caller.api_key_id,
+            "project": acting_caller.project_id,
+            "method": request.method,
+        }
         facts |= {"path": request.url.path, "request_id": request.state.request_id}
         log.info("operator.acts", extra=facts)
-    return acts
+    return acting_caller
 
 
 CallerDep = Annotated[Caller, Depends(get_caller)]
@@ -252,11 +258,11 @@ def _check_query(request: Request) -> None:
     """Refuse undeclared query members: a misspelt filter must not match everything."""
     declared = _query_names(request.scope["route"].dependant)
     for name in request.query_params:
-        whole = "metadata" if name.startswith("metadata[") else name
-        if whole not in declared and name != "api-version":
-            listed = ", ".join(sorted(declared)) or "none"
+        member = "metadata" if name.startswith("metadata[") else name
+        if member not in declared and name != "api-version":
+            known_names = ", ".join(sorted(declared)) or "none"
             raise UnknownParameter(
-                f"{name}: unknown query parameter. {request.url.path} takes: {listed}.",
+                f"{name}: unknown query parameter. {request.url.path} takes: {known_names}.",
                 param=name,
             )
 

@@ -100,22 +100,22 @@ def _request_bodies(document: Json) -> Iterator[Json]:
             yield operation.get("requestBody", {})
 
 
-def _reached(schemas: Json, begin: Iterator[Json]) -> set[str]:
+def _reached(schemas: Json, parts: Iterator[Json]) -> set[str]:
     """Return the names of all schemas that these parts refer to, directly or not."""
-    found: set[str] = set()
-    left = [name for part in begin for name in _references(part)]
-    while left:
-        name = left.pop()
-        if name not in found:
-            found.add(name)
-            left += _references(schemas[name])
-    return found
+    names: set[str] = set()
+    pending = [name for part in parts for name in _references(part)]
+    while pending:
+        name = pending.pop()
+        if name not in names:
+            names.add(name)
+            pending += _references(schemas[name])
+    return names
 
 
-def _references(part: Any) -> list[str]:  # noqa: ANN401 - whatever JSON holds
-    if isinstance(part, dict):
-        own = [part["$ref"].removeprefix(_REF)] if "$ref" in part else []
-        return own + [name for value in part.values() for name in _references(value)]
-    if isinstance(part, list):
-        return [name for value in part for name in _references(value)]
+def _references(node: Any) -> list[str]:  # noqa: ANN401 - whatever JSON holds
+    if isinstance(node, dict):
+        names = [node["$ref"].removeprefix(_REF)] if "$ref" in node else []
+        return names + [name for value in node.values() for name in _references(value)]
+    if isinstance(node, list):
+        return [name for value in node for name in _references(value)]
     return []

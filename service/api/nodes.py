@@ -45,9 +45,9 @@ from trainer.contract import (
 )
 
 M = TypeVar("M", bound=Message)
-_LONGEST_REGISTRATION = 64 * 1024  # decoded before its token can be checked
-_LONGEST_HEARTBEAT = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
-_LONGEST_REPORT = 16 * 1024  # of a boot: more than ten tries of 400 bytes
+_MAX_REGISTRATION_BYTES = 64 * 1024  # decoded before its token can be checked
+_MAX_HEARTBEAT_BYTES = 4 * 1024 * 1024  # far beyond what contract.py lets a supervisor send at once
+_MAX_REPORT_BYTES = 16 * 1024  # of a boot: more than ten tries of 400 bytes
 _MACHINE = re.compile(r"[\w.-]{1,100}", re.ASCII)
 _MAX_NUMBER = 2**31  # of an int in PostgreSQL
 
@@ -55,7 +55,7 @@ _MAX_NUMBER = 2**31  # of an int in PostgreSQL
 async def register(request: Request) -> Response:
     """Register a machine as a node; answer its id, token and grants."""
     parts = parts_of(request)
-    registration = await _read_message(request, Registration, _LONGEST_REGISTRATION)
+    registration = await _read_message(request, Registration, _MAX_REGISTRATION_BYTES)
     _require_token(request, tokens.bootstrap_token, registration.attempt_id)
     if not OLDEST_PROTOCOL <= registration.protocol <= PROTOCOL:
         raise InvalidRequest(f"This service speaks protocol {PROTOCOL}. Use the image it names.")
@@ -82,7 +82,7 @@ async def boot(request: Request) -> Response:
     """Record the progress of a booting machine that has no supervisor yet."""
     parts, attempt_id = parts_of(request), request.path_params["attempt_id"]
     _require_token(request, tokens.bootstrap_token, attempt_id)
-    text = (await read_body(request, _LONGEST_REPORT)).decode(errors="replace")
+    text = (await read_body(request, _MAX_REPORT_BYTES)).decode(errors="replace")
     report = _parse_report(request.query_params, nodes.storable_text(text))
     async with parts.engine.begin() as conn:
         await boots.record(conn, attempt_id, report, parts.now())
@@ -93,13 +93,13 @@ async def heartbeat(request: Request) -> Response:
     """Record a heartbeat; a refusal is raised only after the data is stored."""
     parts, node_id = parts_of(request), request.path_params["node_id"]
     _require_token(request, tokens.node_token, node_id)
-    message, now = await _read_message(request, Heartbeat, _LONGEST_HEARTBEAT), parts.now()
-    heard = await parts.heartbeats.record(node_id, message, now)
+    message, now = await _read_message(request, Heartbeat, _MAX_HEARTBEAT_BYTES), parts.now()
+    answer = await parts.heartbeats.record(node_id, message, now)
     return _answer(
         HeartbeatAnswer(
             now=now.timestamp(),
-            stop_by=_stop_by(parts, now, heard.stop_by),
-            directive_seq=heard.directive_seq,
+            stop_by=_stop_by(parts, now, answer.stop_by),
+            directive_seq=answer.directive_seq,
         )
     )
 
@@ -118,15 +118,19 @@ async def directive(request: Request) -> Response:
                 order = await _raise_directive_number(parts, node_id, after)
             if order is not None:
                 _check_epoch(epoch, order.epoch)
-            if order is None or _is_news(order, after):
+            if order is None or _is_new(order, after):
                 break
-            left = deadline - asyncio.get_running_loop().time()
-            if left <= 0 or not await notify.wait(changed, left) or parts.drain.has_begun:
+            remaining_s = deadline - asyncio.get_running_loop().time()
+            if (
+                remaining_s <= 0
+                or not await notify.wait(changed, remaining_s)
+                or parts.drain.has_begun
+            ):
                 if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
-                return _carry_on(parts, after, order)
+                return _carry_on_directive(parts, after, order)
     if order is not None and order.over:
-        raise Gone(nodes.OVER)
+        raise Gone(nodes.ATTEMPT_IS_OVER)
     if order is not None and not _needs_grants(parts, order):
         return _answer(_brief_directive(parts, order))
     async with parts.reading.connect() as conn:
@@ -135,9 +139,9 @@ async def directive(request: Request) -> Response:
     return _answer(await _full_directive(parts, standing, after))
 
 
-def _check_epoch(said: int, current: int) -> None:
+def _check_epoch(reported: int, current: int) -> None:
     """Refuse an earlier boot of the node."""
-    if said != current:
+    if reported != current:
         raise nodes.stale_boot_error()
 
 
@@ -153,7 +157,7 @@ async def _raise_directive_number(
     return await parts.heartbeats.find_directive(node_id, after)
 
 
-def _is_news(order: StandingDirective, after: int) -> bool:
+def _is_new(order: StandingDirective, after: int) -> bool:
     return order.over or order.directive_seq > after
 
 
@@ -177,14 +181,14 @@ def _needs_grants(parts: Parts, order: StandingDirective) -> bool:
     return parts.granter.should_renew(order.registered_at, parts.now())
 
 
-def _carry_on(parts: Parts, after: int, order: StandingDirective) -> Response:
+def _carry_on_directive(parts: Parts, after: int, order: StandingDirective) -> Response:
     """Answer CARRY_ON; the node polls again at once."""
     now = parts.now()
     stop_by = _stop_by(parts, now, order.stop_by)
-    nothing = Directive(
+    directive = Directive(
         seq=after, kind=DirectiveKind.CARRY_ON, now=now.timestamp(), stop_by=stop_by
     )
-    return _answer(nothing)
+    return _answer(directive)
 
 
 async def _full_directive(parts: Parts, standing: Standing, after: int) -> Directive:
@@ -214,31 +218,31 @@ async def _full_directive(parts: Parts, standing: Standing, after: int) -> Direc
 def _parse_report(query: Mapping[str, str], text: str) -> BootReport:
     machine = query.get("machine", "")
     try:
-        phase, said = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
+        phase, status = BootPhase(query.get("phase", "")), BootStatus(query.get("said", ""))
     except ValueError as error:
         raise InvalidRequest(f"Invalid boot report: {error!s:.100}.") from None
     if not _MACHINE.fullmatch(machine):
         raise InvalidRequest("machine: not a valid machine name.", param="machine")
-    return BootReport(phase=phase, said=said, machine=machine, text=text)
+    return BootReport(phase=phase, said=status, machine=machine, text=text)
 
 
 def _parse_number(request: Request, name: str) -> int:
-    given = request.query_params.get(name)
-    if given is None:
+    text = request.query_params.get(name)
+    if text is None:
         raise MissingParameter(f"{name} is missing.", param=name)
     try:
-        number = int(given)
+        number = int(text)
     except ValueError:
-        raise InvalidRequest(f"{name} is {given!r:.40}, not a whole number.", param=name) from None
+        raise InvalidRequest(f"{name} is {text!r:.40}, not a whole number.", param=name) from None
     if not -_MAX_NUMBER <= number < _MAX_NUMBER:
         raise InvalidRequest(f"{name} is not between -2^31 and 2^31.", param=name)
     return number
 
 
-async def _read_message(request: Request, message: type[M], most: int) -> M:
-    body = await read_body(request, most)
+async def _read_message(request: Request, message: type[M], max_bytes: int) -> M:
+    body = await read_body(request, max_bytes)
     try:
-        if len(body) > worker_thread.LONG:
+        if len(body) > worker_thread.LARGE_BYTES:
             return await worker_thread.run_in_worker(message.from_json, body)
         return message.from_json(body)
     except ValueError as error:
@@ -247,9 +251,9 @@ async def _read_message(request: Request, message: type[M], most: int) -> M:
 
 def _require_token(request: Request, derive: Callable[[str, str], str], name: str) -> None:
     """Raise InvalidApiKey unless the token was derived from an accepted secret and this name."""
-    parts, given = parts_of(request), bearer(request.headers.get("authorization"))
+    parts, token = parts_of(request), bearer(request.headers.get("authorization"))
     secrets = filter(None, (parts.secret, parts.accepted_secret))
-    if not any(tokens.is_same(given, derive(secret, name)) for secret in secrets):
+    if not any(tokens.is_same(token, derive(secret, name)) for secret in secrets):
         raise InvalidApiKey("This token is not valid here. Register with the bootstrap token.")
 
 

@@ -12,7 +12,7 @@ from starlette.types import Scope
 
 FOLDER: Final = Path(__file__).resolve().parents[2] / "web" / "dist"
 _POLICY: Final = "default-src 'self'; frame-ancestors 'none'; base-uri 'none'; form-action 'self'"
-_KEPT: Final = "public, max-age=31536000, immutable"  # their names hold a hash of their content
+_IMMUTABLE: Final = "public, max-age=31536000, immutable"  # file names hold a hash of the content
 _REVALIDATED: Final = "no-cache"  # kept, and revalidated each time
 # First parts of the router's addresses. The API refuses any other unknown address.
 PAGES: Final = ("jobs", "new", "compare", "models", "fleet", "costs", "settings", "system")
@@ -26,14 +26,14 @@ _NOT_BUILT: Final = (
 class _Files(StaticFiles):
     """Files that a browser may keep, of the console's own origin."""
 
-    def __init__(self, folder: Path, kept: str) -> None:
+    def __init__(self, folder: Path, cache_control: str) -> None:
         super().__init__(directory=folder, check_dir=False)
-        self._kept = kept
+        self._cache_control = cache_control
 
     async def get_response(self, path: str, scope: Scope) -> Response:
         """Return the file, or raise HTTPException."""
         answer = await super().get_response(path, scope)
-        answer.headers["cache-control"] = self._kept
+        answer.headers["cache-control"] = self._cache_control
         answer.headers["content-security-policy"] = _POLICY
         return answer
 
@@ -56,7 +56,7 @@ def install(app: FastAPI, folder: Path | None) -> None:
     for path in _pages():
         app.add_api_route(path, page, include_in_schema=False)
     if folder is not None:
-        assets = _Files(folder / "assets", _KEPT)
+        assets = _Files(folder / "assets", _IMMUTABLE)
         app.mount("/assets", GZipMiddleware(assets))
         for name in _FILES:
             app.add_api_route(f"/{name}", file, include_in_schema=False)

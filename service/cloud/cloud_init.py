@@ -170,7 +170,7 @@ def render(config_json: str, image: str, accelerator: str, identity: str = "") -
         "runcmd": [
             ["sh", "-c", _prepare(image, identity, cuda=cuda)],
             *([["sh", "-c", f"systemctl enable --now {XIDS_UNIT}"]] if cuda else []),
-            ["sh", "-c", _hand_over()],
+            ["sh", "-c", _change_owner_command()],
             ["sh", "-c", _run(image, cuda=cuda)],
         ],
     }
@@ -184,18 +184,18 @@ def _prepare(image: str, identity: str, *, cuda: bool) -> str:
 
 def _pull(image: str, identity: str) -> str:
     """Return the command that pulls the image, with retries: registries fail now and then."""
-    look = shlex.join(["docker", "image", "inspect", image])
+    inspect = shlex.join(["docker", "image", "inspect", image])
     pull = shlex.join(["docker", "pull", "--quiet", image])
     registry, login = image.partition("/")[0], ""
     if registry.endswith(".azurecr.io"):
-        named = f"&msi_res_id={quote(identity)}" if identity else ""
-        login = _LOGIN.format(registry=registry, nobody=_NOBODY, identity=named)
+        identity_query = f"&msi_res_id={quote(identity)}" if identity else ""
+        login = _LOGIN.format(registry=registry, nobody=_NOBODY, identity=identity_query)
         pull = f"login; {pull}"
     tries = _PULL.format(report=REPORT, pull=pull, end=_END, most=_PULLS, pause=_PAUSE)
-    return f"{login}{look} >/dev/null 2>&1 || {{ {tries}; }}"
+    return f"{login}{inspect} >/dev/null 2>&1 || {{ {tries}; }}"
 
 
-def _hand_over() -> str:
+def _change_owner_command() -> str:
     """Return the command that gives the files to the container's user, which is not root."""
     user, group = USER.split(":")
     return (

@@ -15,25 +15,25 @@ _AZUREML = pool_name("", Engine.AZUREML)
 class WithoutClusters(list[ScaleSet]):
     """The scale sets of a list that lacks the clusters of the workspace, and why it does."""
 
-    def __init__(self, sets: Iterable[ScaleSet], why: str) -> None:
+    def __init__(self, sets: Iterable[ScaleSet], reason: str) -> None:
         super().__init__(sets)
-        self.why = why
+        self.reason = reason
 
 
 @dataclass(frozen=True, kw_only=True)
 class Engines:
-    """Join both into one CloudProvider. ``at`` returns the part of a pool, which saves a call."""
+    """Join both into one CloudProvider. ``cloud_of_pool`` returns one part, which saves a call."""
 
     scale_sets: CloudProvider
     azureml: CloudProvider
 
-    def at(self, pool: str) -> CloudProvider:
+    def cloud_of_pool(self, pool: str) -> CloudProvider:
         """Return the part whose machines are counted there."""
         return self.azureml if pool.endswith(_AZUREML) else self.scale_sets
 
     async def create(self, spec: ScaleSetSpec) -> None:
         """Implement CloudProvider.create."""
-        await self.at(spec.offering.pool).create(spec)
+        await self.cloud_of_pool(spec.offering.pool).create(spec)
 
     async def get(self, name: str) -> ScaleSet:
         """Implement CloudProvider.get."""
@@ -78,7 +78,7 @@ class Engines:
 
     async def spot_cores(self, region: str) -> SpotCores:
         """Implement CloudProvider.spot_cores, for a region or another pool."""
-        return await self.at(region).spot_cores(region)
+        return await self.cloud_of_pool(region).spot_cores(region)
 
     async def close(self) -> None:
         """Close both."""
@@ -91,14 +91,14 @@ def scale_sets(cloud: CloudProvider) -> CloudProvider:
     return cloud.scale_sets if isinstance(cloud, Engines) else cloud
 
 
-def unlisted(listed: Sequence[ScaleSet]) -> str:
+def unlisted_reason(scale_sets: Sequence[ScaleSet]) -> str:
     """Return why this list lacks the clusters of the workspace; "" where it is whole."""
-    return listed.why if isinstance(listed, WithoutClusters) else ""
+    return scale_sets.reason if isinstance(scale_sets, WithoutClusters) else ""
 
 
-def at(cloud: CloudProvider, pool: str) -> CloudProvider:
+def cloud_of_pool(cloud: CloudProvider, pool: str) -> CloudProvider:
     """Return the part of ``cloud`` whose machines are counted there, or ``cloud`` without parts.
 
     Only that part is asked: whether a scale set is gone must not depend on a workspace.
     """
-    return cloud.at(pool) if isinstance(cloud, Engines) else cloud
+    return cloud.cloud_of_pool(pool) if isinstance(cloud, Engines) else cloud

@@ -41,13 +41,13 @@ class _Entry:
     tags: dict[str, str]
     accepted_at: datetime
     create_time: timedelta
-    refused: bool
+    fails_late: bool
     instances: dict[str, Instance]
     late_code: str
     late_message: str
     next_number: int  # of the next instance; none is given twice
     stragglers: Collection[str] = ()  # instance ids; these come later than the others ...
-    straggle: timedelta = timedelta(0)  # ... by this much
+    straggler_delay: timedelta = timedelta(0)  # ... by this much
     refill_at: datetime | None = None  # accepted then, and under way
     refill_count: int = 0  # machines that it adds
     refill_failed: bool = False  # the last one
@@ -72,10 +72,10 @@ class FakeCloud:
     sold_out_late: set[Offering] = field(default_factory=set)  # accepted, then refused
     late_code: str = "AllocationFailed"  # of what is accepted and then refused
     late_message: str = "There is no capacity left."  # the same
-    partial: dict[Offering, int] = field(default_factory=dict)  # machines that come, then it fails
-    failed_stay: bool = False  # those that did not come are listed, and do not run
+    partial_capacity: dict[Offering, int] = field(default_factory=dict)  # machines before a failure
+    lists_failed_instances: bool = False  # those that did not come are listed, and do not run
     stragglers: dict[Offering, int] = field(default_factory=dict)  # machines that come later ...
-    straggle: timedelta = timedelta(minutes=10)  # ... by this much
+    straggler_delay: timedelta = timedelta(minutes=10)  # ... by this much
     failing_deletes: int = 0  # deletions that are accepted and fail
     fail_next: list[CloudError] = field(default_factory=list)  # raised by the next calls
     fail_creates: list[CloudError] = field(default_factory=list)  # raised by the next creates
@@ -88,18 +88,18 @@ class FakeCloud:
     _entries: dict[str, _Entry] = field(default_factory=dict)
 
     async def create(self, spec: ScaleSetSpec) -> None:
-        self._admit()
+        self._record_call()
         if self.fail_creates:
             raise self.fail_creates.pop(0)
         if spec.name in self._entries:
             return self._answer()
         if spec.offering in self.sold_out:
             raise InsufficientCapacity(f"SkuNotAvailable: {spec.offering}", "SkuNotAvailable")
-        refused = spec.offering in self.sold_out_late | self.partial.keys()
-        count = self.partial.get(spec.offering, 0) if refused else spec.instance_count
+        refused = spec.offering in self.sold_out_late | self.partial_capacity.keys()
+        count = self.partial_capacity.get(spec.offering, 0) if refused else spec.instance_count
         late = self.stragglers.get(spec.offering, 0)
         instances = {str(i): _instance(spec.name, i, self.now()) for i in range(count)}
-        if refused and self.failed_stay:
+        if refused and self.lists_failed_instances:
             for i in range(count, spec.instance_count):
                 instances[str(i)] = replace(_instance(spec.name, i, self.now()), running=False)
         self._entries[spec.name] = _Entry(
@@ -107,10 +107,10 @@ class FakeCloud:
             tags={**spec.tags, OWNER_TAG: self.owner},
             accepted_at=self.now(),
             create_time=self.create_time,
-            refused=refused,
+            fails_late=refused,
             instances=instances,
             stragglers=[str(i) for i in range(spec.instance_count - late, spec.instance_count)],
-            straggle=self.straggle if late else timedelta(0),
+            straggler_delay=self.straggler_delay if late else timedelta(0),
             late_code=self.late_code,
             late_message=self.late_message,
             next_number=spec.instance_count,
@@ -118,14 +118,14 @@ class FakeCloud:
         return self._answer()
 
     async def get(self, name: str) -> ScaleSet:
-        self._admit()
+        self._record_call()
         entry = self._visible_entry(name)
         if entry.tags[OWNER_TAG] != self.owner:
             raise Misconfigured(f"Scale set {name} belongs to {entry.tags[OWNER_TAG]}.")
         return self._describe(entry)
 
     async def list_owned(self) -> list[ScaleSet]:
-        self._admit()
+        self._record_call()
         self._settle()
         return [
             replace(self._describe(entry), instances=())
@@ -134,18 +134,18 @@ class FakeCloud:
         ]
 
     async def list_tagged(self) -> list[TaggedResource]:
-        self._admit()
+        self._record_call()
         return [
             resource for resource in self.untracked if resource.tags.get(OWNER_TAG) == self.owner
         ]
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        self._admit()
+        self._record_call()
         entry = self._visible_entry(name)
         if entry.spec.offering.engine is Engine.AZUREML:
             return self._answer()  # it gives a job its nodes again by itself
-        made = self.now() - entry.accepted_at >= entry.create_time + entry.straggle
-        if entry.deleting_since or entry.refill_at or not made:
+        is_created = self.now() - entry.accepted_at >= entry.create_time + entry.straggler_delay
+        if entry.deleting_since or entry.refill_at or not is_created:
             return self._answer()
         running = {
             key: i for key, i in entry.instances.items() if i.running and i.vm_id not in useless
@@ -160,12 +160,12 @@ class FakeCloud:
             raise InsufficientCapacity(f"SkuNotAvailable: {offering}", "SkuNotAvailable")
         entry.refill_at, entry.refill_failed = self.now(), False
         entry.refill_count = instance_count - len(running)
-        entry.refused = offering in self.sold_out_late | self.partial.keys()
+        entry.fails_late = offering in self.sold_out_late | self.partial_capacity.keys()
         entry.late_code, entry.late_message = self.late_code, self.late_message
         return self._answer()
 
     async def delete(self, name: str) -> None:
-        self._admit()
+        self._record_call()
         entry = self._visible_entry(name)
         if entry.deleting_since is None:
             entry.deleting_since, entry.refill_at = self.now(), None
@@ -174,7 +174,7 @@ class FakeCloud:
         self._answer()
 
     async def serial_log(self, name: str, instance_id: str) -> bytes:
-        self._admit()
+        self._record_call()
         machine = f"{name}_{instance_id}"
         if self.fail_serial_logs or instance_id not in self.machines(name):
             raise NoSerialLog(f"There is no serial log of {machine}.")
@@ -182,12 +182,12 @@ class FakeCloud:
 
     async def spot_cores(self, region: str) -> SpotCores:
         """Return the test's quota, with our own machines counted on top."""
-        self._admit()
+        self._record_call()
         self._settle()
-        told = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
-        ours = (e for e in self._entries.values() if e.spec.offering.pool == region)
-        spot = (e for e in ours if e.spec.offering.capacity_type is CapacityType.SPOT)
-        return replace(told, used=told.used + sum(map(_cores, spot)))
+        quota = self.spot_quotas.get(region, SpotCores(limit=None, used=0))
+        entries = (e for e in self._entries.values() if e.spec.offering.pool == region)
+        spot = (e for e in entries if e.spec.offering.capacity_type is CapacityType.SPOT)
+        return replace(quota, used=quota.used + sum(map(_cores, spot)))
 
     async def close(self) -> None:
         """Do nothing: there is nothing to release."""
@@ -200,8 +200,8 @@ class FakeCloud:
         """
         instances = self._entries[name].instances
         if self._entries[name].spec.offering.engine is Engine.AZUREML:
-            for key, left in instances.items():
-                instances[key] = replace(left, running=False)
+            for key, instance in instances.items():
+                instances[key] = replace(instance, running=False)
         if lingers:
             instances[instance_id] = replace(instances[instance_id], running=False)
         else:
@@ -221,12 +221,12 @@ class FakeCloud:
         """Instance ids of all that a scale set has, shown to the calls above or not."""
         return set(self._entries[name].instances) if name in self._entries else set()
 
-    def costing(self) -> set[str]:
+    def billed_names(self) -> set[str]:
         """Names of all that exists and costs money, visible to the calls above or not."""
         self._settle()
         return set(self._entries)
 
-    def _admit(self) -> None:
+    def _record_call(self) -> None:
         self.calls += 1
         if self.fail_next:
             raise self.fail_next.pop(0)
@@ -248,11 +248,11 @@ class FakeCloud:
 
     def _settle(self, *names: str) -> None:
         """Drop what was deleted by now; where a deletion failed, everything is still there."""
-        named = [(name, self._entries[name]) for name in names if name in self._entries]
-        for name, entry in named if names else list(self._entries.items()):
+        entries = [(name, self._entries[name]) for name in names if name in self._entries]
+        for name, entry in entries if names else list(self._entries.items()):
             if entry.refill_at and self.now() - entry.refill_at >= entry.create_time:
-                entry.refill_at, entry.refill_failed = None, entry.refused
-                for _ in range(0 if entry.refused else entry.refill_count):
+                entry.refill_at, entry.refill_failed = None, entry.fails_late
+                for _ in range(0 if entry.fails_late else entry.refill_count):
                     _add(entry, self.now())
             if entry.deleting_since and self.now() - entry.deleting_since >= self.delete_time:
                 if entry.delete_fails:
@@ -263,13 +263,15 @@ class FakeCloud:
     def _describe(self, entry: _Entry) -> ScaleSet:
         made_until = entry.deleting_since or self.now()  # a delete ends the creation
         made_for = made_until - entry.accepted_at
-        created = made_for >= entry.create_time + entry.straggle
-        come = entry.instances if made_for >= entry.create_time else {}
-        shown = [i for key, i in come.items() if created or key not in entry.stragglers]
-        seen = ScaleSet(
+        created = made_for >= entry.create_time + entry.straggler_delay
+        created_instances = entry.instances if made_for >= entry.create_time else {}
+        instances = [
+            i for key, i in created_instances.items() if created or key not in entry.stragglers
+        ]
+        scale_set = ScaleSet(
             name=entry.spec.name,
             phase=ScaleSetPhase.READY if created else ScaleSetPhase.CREATING,
-            instances=tuple(shown),
+            instances=tuple(instances),
             tags=dict(entry.tags),
             created_at=entry.accepted_at,
             capacity=len(entry.instances),
@@ -279,26 +281,26 @@ class FakeCloud:
             engine=entry.spec.offering.engine,
         )
         if entry.deleting_since:
-            return replace(seen, phase=ScaleSetPhase.DELETING)
+            return replace(scale_set, phase=ScaleSetPhase.DELETING)
         if entry.delete_failed:
             return replace(
-                seen,
+                scale_set,
                 phase=ScaleSetPhase.FAILED,
                 error_code="InternalExecutionError",
                 error_message="An internal execution error occurred. Please retry later.",
             )
         if entry.refill_at:
-            return replace(seen, phase=ScaleSetPhase.CREATING)
-        if created and (entry.refill_failed if entry.refill_count else entry.refused):
+            return replace(scale_set, phase=ScaleSetPhase.CREATING)
+        if created and (entry.refill_failed if entry.refill_count else entry.fails_late):
             kind, message = classify_failure(entry.late_code, entry.late_message)
             return replace(
-                seen,
+                scale_set,
                 phase=ScaleSetPhase.FAILED,
                 error_code=entry.late_code,
                 error_message=message,
                 failure=kind,
             )
-        return seen
+        return scale_set
 
 
 def _cores(entry: _Entry) -> int:

@@ -16,17 +16,17 @@ from service.domain.errors import InvalidRequest, ServiceUnavailable
 from service.preflight.process import child_environment
 
 PROGRAM = "trainer.graders.limited"
-AT_ONCE = 2  # runs, and as many checks, so that runs do not delay new jobs
+MAX_RUNS = 2  # runs, and as many checks, so that runs do not delay new jobs
 CPU_SECONDS = 10  # of one child
 SECONDS = 30.0  # wall-clock time, with the wait for a free place
 Json = dict[str, Any]
 
 
 class GraderProcess:
-    """Starts one child process per request, ``AT_ONCE`` of each kind at a time."""
+    """Starts one child process per request, ``MAX_RUNS`` of each kind at a time."""
 
     def __init__(self, cpu_seconds: int = CPU_SECONDS, seconds: float = SECONDS) -> None:
-        self._runs, self._checks = asyncio.Semaphore(AT_ONCE), asyncio.Semaphore(AT_ONCE)
+        self._runs, self._checks = asyncio.Semaphore(MAX_RUNS), asyncio.Semaphore(MAX_RUNS)
         self._cpu_seconds, self._seconds = cpu_seconds, seconds
 
     async def run(self, grader: Json, sample: str, item: Json) -> Json:
@@ -43,7 +43,7 @@ class GraderProcess:
         if sources:
             await self._ask({"sources": sources}, self._checks, next(iter(sources)))
 
-    async def _ask(self, request: Json, turns: asyncio.Semaphore, where: str) -> Json:
+    async def _ask(self, request: Json, turns: asyncio.Semaphore, param: str) -> Json:
         request["cpu_seconds"] = self._cpu_seconds
         try:
             async with asyncio.timeout(self._seconds), turns:
@@ -54,20 +54,20 @@ class GraderProcess:
             ) from None
         if code == -signal.SIGXCPU:
             raise InvalidRequest(
-                f"{where}: takes more than {self._cpu_seconds} seconds. Make it or the texts "
+                f"{param}: takes more than {self._cpu_seconds} seconds. Make it or the texts "
                 "shorter, or try it on your own machine: "
                 "python -m trainer.graders GRADER.json ROWS.jsonl",
                 code="grader_too_slow",
-                param=where,
+                param=param,
             )
         if code < 0:
             raise ServiceUnavailable(f"The grader's process was ended by signal {-code}.")
         if code:
             raise RuntimeError(f"{PROGRAM} failed: {errors.decode(errors='replace')}")
-        told: Json = json.loads(output)
-        if "refused" in told:
-            raise refused_grader(told["refused"])
-        return told
+        answer: Json = json.loads(output)
+        if "refused" in answer:
+            raise refused_grader(answer["refused"])
+        return answer
 
 
 def refused_grader(message: str) -> InvalidRequest:

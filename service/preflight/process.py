@@ -27,9 +27,9 @@ from service.preflight.checker import CheckInterrupted, Files, Rows
 
 SILENT_SECONDS = 300.0  # longest time without progress
 PREVIEW_SECONDS = 60.0  # longest time of a preview, with its wait
-PREVIEWS_AT_ONCE = 2
+MAX_PREVIEWS = 2
 _LINE_BYTES = 16 * 1024**2  # longest line that the child may print
-_ERRORS = 4000  # characters of its standard error
+_MAX_ERROR_LENGTH = 4000  # characters of its standard error
 _ROOT = str(Path(rendering.__path__[0]).parent)
 
 
@@ -46,8 +46,8 @@ class ProcessChecker:
         silent_seconds: float = SILENT_SECONDS,
         preview_seconds: float = PREVIEW_SECONDS,
     ) -> None:
-        self._turns = asyncio.Semaphore(at_once or max(1, (os.cpu_count() or 2) // 2))
-        self._previews = asyncio.Semaphore(PREVIEWS_AT_ONCE)
+        self._check_slots = asyncio.Semaphore(at_once or max(1, (os.cpu_count() or 2) // 2))
+        self._preview_slots = asyncio.Semaphore(MAX_PREVIEWS)
         self._silent_seconds, self._preview_seconds = silent_seconds, preview_seconds
 
     async def check(
@@ -57,19 +57,19 @@ class ProcessChecker:
         with tempfile.TemporaryDirectory(prefix="rekindle-preflight-") as folder:
             await asyncio.to_thread(write_files, Path(folder), files)
             task = replace(task, folder=folder)
-            async with self._turns:
-                found = await self._run(rows, task, progress)
-                if found is None:
-                    found = await self._run(rows, replace(task, splits_answers=True), progress)
-        if found is None:
+            async with self._check_slots:
+                report = await self._run(rows, task, progress)
+                if report is None:
+                    report = await self._run(rows, replace(task, splits_answers=True), progress)
+        if report is None:
             raise InvalidRequest("The rows cannot be split into examples of one answer each.")
-        return found
+        return report
 
     async def preview(self, files: Files, rows: Rows, task: Task) -> dict[str, Any]:
         """Show some rows; never waits for checks, which may take long."""
         has_begun = False
         try:
-            async with asyncio.timeout(self._preview_seconds), self._previews:
+            async with asyncio.timeout(self._preview_seconds), self._preview_slots:
                 has_begun = True
                 return await self._preview(files, rows, task)
         except TimeoutError:
@@ -91,17 +91,17 @@ class ProcessChecker:
         with tempfile.TemporaryDirectory(prefix="rekindle-preview-") as folder:
             await asyncio.to_thread(write_files, Path(folder), files)
             task = replace(task, folder=folder)
-            told = await self._child("rendering.preview", rows, task, _ignore)
-        assert told is not None, "nothing is to be split"
-        found: dict[str, Any] = told["preview"]
-        return found
+            message = await self._run_child("rendering.preview", rows, task, _ignore)
+        assert message is not None, "nothing is to be split"
+        preview: dict[str, Any] = message["preview"]
+        return preview
 
     async def _run(
         self, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> DataReport | None:
         """Return one child's report; None if answers must be split."""
         try:
-            told = await self._child("rendering.preflight", rows, task, progress)
+            message = await self._run_child("rendering.preflight", rows, task, progress)
         except _ChildFault as fault:
             raise InvalidRequest(
                 f"The rows could not be checked: {fault}. Look for rows that are very long or "
@@ -109,9 +109,9 @@ class ProcessChecker:
                 code="invalid_training_file",
                 param="training_file",
             ) from fault
-        return None if told is None else DataReport.from_dict(told["report"])
+        return None if message is None else DataReport.from_dict(message["report"])
 
-    async def _child(
+    async def _run_child(
         self, module: str, rows: Rows, task: Task, progress: Callable[[int], None]
     ) -> dict[str, Any] | None:
         """Run a child; return its last message, or None if answers must be split."""
@@ -126,25 +126,25 @@ class ProcessChecker:
             limit=_LINE_BYTES,
         )
         try:
-            return await self._followed(child, rows, progress)
+            return await self._read_result(child, rows, progress)
         finally:
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(child.pid, signal.SIGKILL)
             await child.wait()
 
-    async def _followed(
+    async def _read_result(
         self, child: Process, rows: Rows, progress: Callable[[int], None]
     ) -> dict[str, Any] | None:
         assert child.stderr is not None
         feeding = asyncio.create_task(_feed(child, rows()))
-        feeding.add_done_callback(partial(_end_unfed, child))
+        feeding.add_done_callback(partial(_kill_unfed, child))
         errors = asyncio.create_task(child.stderr.read(_LINE_BYTES))
         try:
-            found = await self._last_message(child, progress)
+            message = await self._last_message(child, progress)
             code = await child.wait()
-            if found is None and code != SPLIT_NEEDED:
+            if message is None and code != SPLIT_NEEDED:
                 await _raise_fault(feeding, code, await errors)
-            return found
+            return message
         finally:
             for task in (feeding, errors):
                 task.cancel()
@@ -165,12 +165,12 @@ class ProcessChecker:
                 ) from None
             if not line:
                 return None
-            told: dict[str, Any] = json.loads(line)
-            if "unusable" in told:
-                raise unusable(told["unusable"])
-            if "rows" not in told:
-                return told
-            progress(told["rows"])
+            message: dict[str, Any] = json.loads(line)
+            if "unusable" in message:
+                raise unusable(message["unusable"])
+            if "rows" not in message:
+                return message
+            progress(message["rows"])
 
 
 def _ignore(_rows: int) -> None:
@@ -206,7 +206,7 @@ async def _feed(child: Process, rows: AsyncIterator[bytes]) -> None:
         await child.stdin.wait_closed()
 
 
-def _end_unfed(child: Process, feeding: "asyncio.Task[None]") -> None:
+def _kill_unfed(child: Process, feeding: "asyncio.Task[None]") -> None:
     """Kill a child whose rows cannot be read, as it would wait for them forever."""
     if not feeding.cancelled() and feeding.exception() and child.returncode is None:
         child.kill()
@@ -218,8 +218,8 @@ async def _raise_fault(feeding: "asyncio.Task[None]", code: int, errors: bytes) 
         raise fault
     if code < 0:
         raise CheckInterrupted(f"The check of the rows was killed by signal {-code}.")
-    last = errors.decode(errors="replace").strip()[-_ERRORS:].splitlines() or ["no reason given"]
-    raise _ChildFault(last[-1])
+    lines = errors.decode(errors="replace").strip()[-_MAX_ERROR_LENGTH:].splitlines()
+    raise _ChildFault(lines[-1] if lines else "no reason given")
 
 
 def child_environment() -> dict[str, str]:

@@ -8,7 +8,7 @@ from typing import Protocol
 from service.domain.money.billing_reconciliation import BilledDay
 from service.pricing.market import MarketUnavailable
 
-_A_DAY = 86_400.0
+_DAY_SECONDS = 86_400.0
 
 
 class Bills(Protocol):
@@ -33,14 +33,14 @@ class FakeBills:
 
     rows: Collection[BilledDay] | None = ()  # None: there is no bill
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
-    asked: list[tuple[date, date]] = field(default_factory=list)
+    requested_periods: list[tuple[date, date]] = field(default_factory=list)
 
     async def billed(self, since: date, until: date) -> list[BilledDay]:
-        self.asked.append((since, until))
+        self.requested_periods.append((since, until))
         if self.fail_next:
             raise self.fail_next.pop(0)
         if self.rows is None:
-            raise MarketUnavailable("REKINDLE_CLOUD is fake: there is no bill.", _A_DAY)
+            raise MarketUnavailable("REKINDLE_CLOUD is fake: there is no bill.", _DAY_SECONDS)
         return [row for row in self.rows if since <= row.day <= until]
 
     async def close(self) -> None:

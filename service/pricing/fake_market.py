@@ -12,28 +12,28 @@ from service.pricing.market import MarketUnavailable
 class FakeMarket:
     """A fake that returns the values of its attributes."""
 
-    told_bands: Mapping[SpotPool, EvictionBand] = field(default_factory=dict)
-    told_prices: Mapping[SpotPool, list[PricePoint]] = field(default_factory=dict)
-    told_scores: Mapping[SpotPool, PlacementScore] = field(default_factory=dict)
-    asked_for: int = 0  # machines in the last request for scores
+    listed_bands: Mapping[SpotPool, EvictionBand] = field(default_factory=dict)
+    listed_prices: Mapping[SpotPool, list[PricePoint]] = field(default_factory=dict)
+    listed_scores: Mapping[SpotPool, PlacementScore] = field(default_factory=dict)
+    requested_machines: int = 0  # machines in the last request for scores
     fail_next: list[MarketUnavailable] = field(default_factory=list)  # raised by the next calls
     calls: int = 0
 
-    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
+    async def bands(self, pools: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         self._admit()
-        return {p: self.told_bands[p] for p in places if p in self.told_bands}
+        return {p: self.listed_bands[p] for p in pools if p in self.listed_bands}
 
-    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
+    async def price_history(self, pools: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         self._admit()
-        return {p: sorted(self.told_prices[p]) for p in places if p in self.told_prices}
+        return {p: sorted(self.listed_prices[p]) for p in pools if p in self.listed_prices}
 
     async def scores(
-        self, places: Collection[SpotPool], machines: int
+        self, pools: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
-        """Return the told scores; keep ``machines`` for tests in ``asked_for``."""
+        """Return the listed scores; keep ``machines`` for tests in ``requested_machines``."""
         self._admit()
-        self.asked_for = machines
-        return {p: self.told_scores[p] for p in places if p in self.told_scores}
+        self.requested_machines = machines
+        return {p: self.listed_scores[p] for p in pools if p in self.listed_scores}
 
     async def close(self) -> None:
         """Do nothing: there are no connections."""

@@ -24,21 +24,25 @@ _LOW_PRIORITY = "low priority"
 
 
 def parse_prices(
-    rows: Iterable[Row], place: SpotPool, now: datetime
+    rows: Iterable[Row], pool: SpotPool, now: datetime
 ) -> dict[CapacityType, ListedPrice]:
-    """Return the listed prices of a place at ``now``, by capacity type."""
-    mine = [row for row in rows if _is_linux_hour(row, place)]
+    """Return the listed prices of a pool at ``now``, by capacity type."""
+    pool_rows = [row for row in rows if _is_linux_hour(row, pool)]
     return {
-        capacity: price_rows.parse_price((row for row in mine if _capacity(row) is capacity), now)
+        capacity: price_rows.parse_price(
+            (row for row in pool_rows if _capacity(row) is capacity), now
+        )
         for capacity in CapacityType
     }
 
 
-def _is_linux_hour(row: Row, place: SpotPool) -> bool:
-    here = has(row, "armRegionName", place.region) and has(row, "armSkuName", place.vm_size)
+def _is_linux_hour(row: Row, pool: SpotPool) -> bool:
+    matches_pool = has(row, "armRegionName", pool.region) and has(row, "armSkuName", pool.vm_size)
     hourly = text(row, "unitOfMeasure") == "1 hour" and text(row, "type") == "consumption"
     paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
-    return here and hourly and paid and has(row, "serviceName", _MACHINES) and _is_linux(row)
+    return (
+        matches_pool and hourly and paid and has(row, "serviceName", _MACHINES) and _is_linux(row)
+    )
 
 
 def _is_linux(row: Row) -> bool:

@@ -6,7 +6,7 @@ from typing import Protocol
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint
 
-MACHINES_AT_MOST = 1000  # most that Azure scores together
+MAX_MACHINES = 1000  # most that Azure scores together
 
 
 class MarketUnavailable(Exception):
@@ -18,20 +18,20 @@ class MarketUnavailable(Exception):
 
 
 class Market(Protocol):
-    """Data about places of the Spot market; places without data are left out."""
+    """Data about pools of the Spot market; pools without data are left out."""
 
-    async def bands(self, places: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
+    async def bands(self, pools: Collection[SpotPool]) -> dict[SpotPool, EvictionBand]:
         """Return how often machines were evicted lately. Raises MarketUnavailable."""
         ...
 
-    async def price_history(self, places: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
+    async def price_history(self, pools: Collection[SpotPool]) -> dict[SpotPool, list[PricePoint]]:
         """Return Spot prices of the last months, oldest first. Raises MarketUnavailable."""
         ...
 
     async def scores(
-        self, places: Collection[SpotPool], machines: int
+        self, pools: Collection[SpotPool], machines: int
     ) -> dict[SpotPool, PlacementScore]:
-        """Return how likely a request for ``machines`` (MACHINES_AT_MOST) Spot machines succeeds.
+        """Return how likely a request for ``machines`` (up to MAX_MACHINES) Spot machines succeeds.
 
         Raises MarketUnavailable.
         """

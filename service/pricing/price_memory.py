@@ -16,19 +16,19 @@ from service.domain.states import CapacityType
 class PriceMemory(Protocol):
     """Memory of prices that survives restarts."""
 
-    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
-        """Return the last good prices of a place by capacity type."""
+    async def last_good_prices(self, pool: SpotPool) -> dict[CapacityType, Decimal]:
+        """Return the last good prices of a pool by capacity type."""
         ...
 
-    async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
+    async def find_doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
         """Return the doubts about these meters, settled ones included."""
         ...
 
-    async def doubt(self, meter: str, doubt: PriceDoubt) -> None:
+    async def save_doubt(self, meter: str, doubt: PriceDoubt) -> None:
         """Store a doubt in place of an earlier one of the meter."""
         ...
 
-    async def forget(self, meter: str) -> None:
+    async def remove_doubt(self, meter: str) -> None:
         """Drop the meter's doubt."""
         ...
 
@@ -38,16 +38,16 @@ class ProcessMemory:
     """Memory of prices that ends with the process."""
 
     prices: dict[SpotPool, dict[CapacityType, Decimal]] = field(default_factory=dict)
-    doubted: dict[str, PriceDoubt] = field(default_factory=dict)
+    doubts: dict[str, PriceDoubt] = field(default_factory=dict)
 
-    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
-        return dict(self.prices.get(place, {}))
+    async def last_good_prices(self, pool: SpotPool) -> dict[CapacityType, Decimal]:
+        return dict(self.prices.get(pool, {}))
 
-    async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
-        return {meter: self.doubted[meter] for meter in meters if meter in self.doubted}
+    async def find_doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
+        return {meter: self.doubts[meter] for meter in meters if meter in self.doubts}
 
-    async def doubt(self, meter: str, doubt: PriceDoubt) -> None:
-        self.doubted[meter] = doubt
+    async def save_doubt(self, meter: str, doubt: PriceDoubt) -> None:
+        self.doubts[meter] = doubt
 
-    async def forget(self, meter: str) -> None:
-        self.doubted.pop(meter, None)
+    async def remove_doubt(self, meter: str) -> None:
+        self.doubts.pop(meter, None)

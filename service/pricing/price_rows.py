@@ -25,14 +25,14 @@ def parse_price(rows: Iterable[Row], now: datetime, *, free: bool = False) -> Li
     a budget is not overspent.
     """
     rows = list(rows)
-    awake = [row for row in rows if is_in_force(row, now)]
-    prices = [(row, amount(row)) for row in awake]
-    good = [(r, p) for r, p in prices if p is not None and (p > 0 or (free and p == 0))]
-    price, since, faults = _newest(good)
+    in_force = [row for row in rows if is_in_force(row, now)]
+    prices = [(row, amount(row)) for row in in_force]
+    valid = [(r, p) for r, p in prices if p is not None and (p > 0 or (free and p == 0))]
+    price, since, faults = _newest(valid)
     for row, bad in prices:
-        if (row, bad) not in good and (since is None or begins_at(row) >= since):
+        if (row, bad) not in valid and (since is None or begins_at(row) >= since):
             faults.append(_fault(row, bad))  # an older one has been replaced
-    if rows and not awake:
+    if rows and not in_force:
         faults.append(f"None of its {len(rows)} rows is in force today")
     unreadable = any(bad is None for _, bad in prices)
     return ListedPrice(price=price, fault="; ".join(dict.fromkeys(faults)), unreadable=unreadable)
@@ -65,12 +65,12 @@ def is_consumption(row: Row) -> bool:
     return used and has(row, "currencyCode", "USD")
 
 
-def has(row: Row, name: str, wanted: str) -> bool:
-    """Return whether the member equals ``wanted`` (ignoring case) or is absent.
+def has(row: Row, name: str, expected: str) -> bool:
+    """Return whether the member equals ``expected`` (ignoring case) or is absent.
 
     The query's filter fixed the value of an absent member."""
-    told = row.get(name)
-    return told is None or text(row, name) == wanted.casefold()
+    value = row.get(name)
+    return value is None or text(row, name) == expected.casefold()
 
 
 def text(row: Row, name: str) -> str:
@@ -84,16 +84,16 @@ def begins_at(row: Row) -> datetime:
 
 
 def _newest(
-    good: Sequence[tuple[Row, Decimal]],
+    valid: Sequence[tuple[Row, Decimal]],
 ) -> tuple[Decimal | None, datetime | None, list[str]]:
     """Return the newest price, the start of its validity, and its faults."""
-    primary = [pair for pair in good if pair[0].get("isPrimaryMeterRegion") is not False] or good
+    primary = [pair for pair in valid if pair[0].get("isPrimaryMeterRegion") is not False] or valid
     if not primary:
         return None, None, []
     newest = max(begins_at(row) for row, _ in primary)
     prices = sorted({price for row, price in primary if begins_at(row) == newest})
-    told = " and ".join(f"${price}" for price in prices)
-    faults = [f"Rows that began together have the prices {told}"] if len(prices) > 1 else []
+    listing = " and ".join(f"${price}" for price in prices)
+    faults = [f"Rows that began together have the prices {listing}"] if len(prices) > 1 else []
     return prices[-1], newest, faults
 
 
@@ -103,14 +103,14 @@ def _fault(row: Row, price: Decimal | None) -> str:
     return f"A row in force has the price ${price}"
 
 
-def _number(told: object) -> Decimal | None:
-    if isinstance(told, str) and _NUMBER.fullmatch(told):
-        return Decimal(told)
-    if isinstance(told, bool) or not isinstance(told, int | Decimal):
+def _number(value: object) -> Decimal | None:
+    if isinstance(value, str) and _NUMBER.fullmatch(value):
+        return Decimal(value)
+    if isinstance(value, bool) or not isinstance(value, int | Decimal):
         return None
-    return Decimal(told)
+    return Decimal(value)
 
 
-def _moment(told: object) -> datetime:
-    at = datetime.fromisoformat(str(told))
+def _moment(value: object) -> datetime:
+    at = datetime.fromisoformat(str(value))
     return at if at.tzinfo else at.replace(tzinfo=UTC)

@@ -17,7 +17,7 @@ from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
 
 PRODUCT = "General Block Blob v2"
-_ENDS = {  # of the meter's name, and the unit
+_METER_NAMES = {  # of the meter's name, and the unit
     "month": ("data stored", "1 GB/Month"),
     "writes": ("write operations", "10K"),
     "reads": ("read operations", "10K"),
@@ -25,7 +25,7 @@ _ENDS = {  # of the meter's name, and the unit
 }
 _PRIORITY, _ITERATIVE = " priority ", " iterative "
 _REDUNDANCY = {"RAGRS": "RA-GRS", "RAGZRS": "RA-GZRS"}
-_FAR = 10
+_MAX_RATIO = 10
 
 
 class Meter(NamedTuple):
@@ -38,14 +38,14 @@ class Meter(NamedTuple):
     def name(self, account: StorageAccount) -> str:
         """Return the meter's name in messages to operators."""
         hurried = "priority " if self.priority else ""
-        where = f"{account.redundancy}@{account.region}"
-        return f"storage {where} {self.tier} {hurried}{self.member}"
+        account_name = f"{account.redundancy}@{account.region}"
+        return f"storage {account_name} {self.tier} {hurried}{self.member}"
 
 
 HIGH_READS = Meter(AccessTier.ARCHIVE, "reads", priority=True)
 HIGH_RETRIEVAL = Meter(AccessTier.ARCHIVE, "retrieval", priority=True)
 METERS = (
-    *(Meter(tier, member) for tier in AccessTier for member in _ENDS),
+    *(Meter(tier, member) for tier in AccessTier for member in _METER_NAMES),
     HIGH_READS,
     HIGH_RETRIEVAL,
 )
@@ -79,10 +79,12 @@ def parse_prices(
     rows: Sequence[Row], account: StorageAccount, now: datetime
 ) -> dict[Meter, ListedPrice]:
     """Return the listed price of each meter of the account at ``now``."""
-    mine = [row for row in rows if _is_ours(row, account)]
+    account_rows = [row for row in rows if _is_of_account(row, account)]
     return {
         meter: price_rows.parse_price(
-            (row for row in mine if _is_of(row, account, meter)), now, free=not _in_table(meter)
+            (row for row in account_rows if _is_of_meter(row, account, meter)),
+            now,
+            free=not _table_price(meter),
         )
         for meter in METERS
     }
@@ -92,27 +94,29 @@ def bounds(meter: Meter) -> PriceBounds:
     """Return the plausible prices of a meter.
 
     Prices of regions and redundancies differ by less than a factor of ten."""
-    usual = _in_table(meter)
-    if not usual:
+    table_price = _table_price(meter)
+    if not table_price:
         return PriceBounds(low=Decimal(0), high=Decimal(1))
-    return PriceBounds(low=usual / _FAR, high=usual * _FAR)
+    return PriceBounds(low=table_price / _MAX_RATIO, high=table_price * _MAX_RATIO)
 
 
 def merge(
-    found: Mapping[Meter, Decimal], rows: Iterable[Row], account: StorageAccount, now: datetime
+    prices: Mapping[Meter, Decimal], rows: Iterable[Row], account: StorageAccount, now: datetime
 ) -> StoragePrices:
     """Return the account's prices: listed ones, completed from the dated table."""
-    known = {tier: _members(found, tier) for tier in AccessTier}
-    if not any(known.values()):
+    members_by_tier = {tier: _members(prices, tier) for tier in AccessTier}
+    if not any(members_by_tier.values()):
         return TABLE
-    whole = all("month" in members for members in known.values())
-    ours = (row for row in rows if _is_ours(row, account) and price_rows.is_in_force(row, now))
+    is_complete = all("month" in members for members in members_by_tier.values())
+    account_rows = (
+        row for row in rows if _is_of_account(row, account) and price_rows.is_in_force(row, now)
+    )
     return StoragePrices(
-        tiers={tier: replace(TABLE.tiers[tier], **known[tier]) for tier in AccessTier},
-        high_reads=found.get(HIGH_READS, TABLE.high_reads),
-        high_retrieval=found.get(HIGH_RETRIEVAL, TABLE.high_retrieval),
-        source="Azure's price list" + ("" if whole else f" and {TABLE.source}"),
-        as_of=_newest(ours) if whole else TABLE.as_of,
+        tiers={tier: replace(TABLE.tiers[tier], **members_by_tier[tier]) for tier in AccessTier},
+        high_reads=prices.get(HIGH_READS, TABLE.high_reads),
+        high_retrieval=prices.get(HIGH_RETRIEVAL, TABLE.high_retrieval),
+        source="Azure's price list" + ("" if is_complete else f" and {TABLE.source}"),
+        as_of=_newest(account_rows) if is_complete else TABLE.as_of,
     )
 
 
@@ -122,30 +126,30 @@ def _newest(rows: Iterable[Row]) -> date:
     return max(begun, default=TABLE.as_of)
 
 
-def _members(found: Mapping[Meter, Decimal], tier: AccessTier) -> dict[str, Decimal]:
-    return {m.member: price for m, price in found.items() if m.tier is tier and not m.priority}
+def _members(prices: Mapping[Meter, Decimal], tier: AccessTier) -> dict[str, Decimal]:
+    return {m.member: price for m, price in prices.items() if m.tier is tier and not m.priority}
 
 
-def _in_table(meter: Meter) -> Decimal:
+def _table_price(meter: Meter) -> Decimal:
     if meter == HIGH_READS:
         return TABLE.high_reads
     if meter == HIGH_RETRIEVAL:
         return TABLE.high_retrieval
-    usual: Decimal = getattr(TABLE.tiers[meter.tier], meter.member)
-    return usual
+    price: Decimal = getattr(TABLE.tiers[meter.tier], meter.member)
+    return price
 
 
-def _is_ours(row: Row, account: StorageAccount) -> bool:
+def _is_of_account(row: Row, account: StorageAccount) -> bool:
     """Return whether a row is of the account's product and region, and pay-as-you-go."""
     product = has(row, "serviceName", "Storage") and has(row, "productName", PRODUCT)
     paid = price_rows.is_consumption(row) and price_rows.is_first_tier(row)
     return product and paid and has(row, "armRegionName", account.region)
 
 
-def _is_of(row: Row, account: StorageAccount, meter: Meter) -> bool:
+def _is_of_meter(row: Row, account: StorageAccount, meter: Meter) -> bool:
     redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
     sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
-    end, unit = _ENDS[meter.member]
-    rest = name.removesuffix(end)
-    named = rest != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
-    return text(row, "skuName") == sku and named and has(row, "unitOfMeasure", unit)
+    end, unit = _METER_NAMES[meter.member]
+    stem = name.removesuffix(end)
+    is_named = stem != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
+    return text(row, "skuName") == sku and is_named and has(row, "unitOfMeasure", unit)

@@ -17,14 +17,14 @@ from service.operations.core.liveness import LoopLiveness
 
 log = logging.getLogger(__name__)
 T = TypeVar("T")
-AT_ONCE = 200  # steps of one kind; most share their transactions (service/db/core/batching.py)
+CONCURRENT_STEPS = 200  # of one kind; most share their transactions (service/db/core/batching.py)
 CLAIM_INTERVAL_SECONDS = 0.05  # between claims, so that rows of one eviction share a batch
 BATCH_SECONDS = 0.15  # after a batch: its rows are observed and written in shared transactions
 _SAFETY_NET_SECONDS = 1.0  # notices may be lost; due rows are also looked for this often
 _AFTER_FAULT_SECONDS = 1.0
 # No healthy turn takes longer, however slow Azure and Blob are. Work with a long period has more to
 # do in a turn, so it may take ten times its period on top.
-_LONGEST_TURN = timedelta(minutes=30)
+_MAX_TURN = timedelta(minutes=30)
 _PERIODS_PER_TURN = 10
 
 Step = Callable[[], Awaitable[None]]
@@ -44,7 +44,7 @@ class Loop:
         self,
         name: str,
         claim: Claim,
-        at_once: int = AT_ONCE,
+        at_once: int = CONCURRENT_STEPS,
         interval: float = CLAIM_INTERVAL_SECONDS,
     ) -> None:
         """Claim due rows and run their steps concurrently, ``at_once`` at most.
@@ -58,7 +58,7 @@ class Loop:
         self._record_turn(name)
         async with self.listener.subscribed(notify.DUE) as hinted:
             while not self.stop.is_set():
-                free, began = at_once - len(under_way), clock()
+                free, start = at_once - len(under_way), clock()
                 steps = await self._run_guarded(name, partial(claim, free)) if free else []
                 if steps is not None:  # a claim that always fails does no work
                     self._record_turn(name)
@@ -70,7 +70,7 @@ class Loop:
                     ends = () if free else under_way
                     await self._pause(hinted, _SAFETY_NET_SECONDS, *ends)
                 pause = max(interval, BATCH_SECONDS) if len(steps or ()) > 1 else interval
-                if (early := began + pause - clock()) > 0:
+                if (early := start + pause - clock()) > 0:
                     await asyncio.sleep(early)
         await asyncio.gather(*under_way)
 
@@ -78,17 +78,17 @@ class Loop:
         self, seconds: float, name: str, run: Callable[[], Awaitable[object]]
     ) -> None:
         """Run every ``seconds``; retry after a failure with a backoff of at most ``seconds``."""
-        pause, again = seconds, 0.0
+        pause, backoff = seconds, 0.0
         while not self.stop.is_set():
             self._record_turn(name, timedelta(seconds=pause))
             await self._pause(asyncio.Event(), pause)
             if not self.stop.is_set():
                 self._record_turn(name, _longest_turn(seconds))
-                well = await self._run_guarded(
+                succeeded = await self._run_guarded(
                     name, partial(self._run_round, partial(_run_to_end, run))
                 )
-                pause = seconds if well else again
-                again = 0.0 if well else min(2 * again + _AFTER_FAULT_SECONDS, seconds)
+                pause = seconds if succeeded else backoff
+                backoff = 0.0 if succeeded else min(2 * backoff + _AFTER_FAULT_SECONDS, seconds)
 
     async def run_on_notice(
         self, topic: str, seconds: float, name: str, run: Callable[[], Awaitable[object]]
@@ -100,11 +100,11 @@ class Loop:
         clock = asyncio.get_running_loop().time
         async with self.listener.subscribed(topic) as notified:
             while not self.stop.is_set():
-                began = clock()
+                start = clock()
                 self._record_turn(name, _longest_turn(seconds))
                 await self._run_guarded(name, partial(self._run_round, run))
                 self._record_turn(name, timedelta(seconds=seconds))
-                await self._pause(asyncio.Event(), min(clock() - began, 1.0))
+                await self._pause(asyncio.Event(), min(clock() - start, 1.0))
                 await self._pause(notified, seconds)
 
     def _record_turn(self, name: str, within: timedelta = timedelta(0)) -> None:
@@ -129,7 +129,7 @@ class Loop:
 
     async def _run_guarded(self, name: str, run: Callable[[], Awaitable[T]]) -> T | None:
         """Run once; log any failure and return None. The next round retries: level-triggered."""
-        began, result = perf_counter(), "failed"
+        start, result = perf_counter(), "failed"
         try:
             answer = await run()
         except Exception as fault:
@@ -141,7 +141,7 @@ class Loop:
             result = "ok"
             return answer
         finally:
-            RECONCILE_STEP.observe(name, result, value=perf_counter() - began)
+            RECONCILE_STEP.observe(name, result, value=perf_counter() - start)
         await self._pause(asyncio.Event(), _AFTER_FAULT_SECONDS)
         return None
 
@@ -149,18 +149,18 @@ class Loop:
         self, hinted: asyncio.Event, seconds: float, *ends: asyncio.Task[None]
     ) -> None:
         """Wait for the hint, the time, the stop or the end of one of ``ends``."""
-        own = [
+        waits = [
             asyncio.create_task(self.stop.wait()),
             asyncio.create_task(notify.wait(hinted, seconds)),
         ]
-        await asyncio.wait([*own, *ends], return_when=asyncio.FIRST_COMPLETED)
-        for task in own:
+        await asyncio.wait([*waits, *ends], return_when=asyncio.FIRST_COMPLETED)
+        for task in waits:
             task.cancel()
 
 
 def _longest_turn(seconds: float) -> timedelta:
     """Return the longest time of one healthy turn of work that runs every ``seconds``."""
-    return _LONGEST_TURN + _PERIODS_PER_TURN * timedelta(seconds=seconds)
+    return _MAX_TURN + _PERIODS_PER_TURN * timedelta(seconds=seconds)
 
 
 async def _run_to_end(run: Callable[[], Awaitable[object]]) -> bool:

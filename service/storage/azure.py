@@ -29,7 +29,7 @@ from service.storage.azure_errors import MISSING, translate_errors
 from service.storage.azure_tiers import parse_blob
 from service.storage.signing import DelegationKeys, Signature
 from service.storage.store import (
-    SMALL,
+    SMALL_BYTES,
     Blob,
     BlobStore,
     BlobTooLarge,
@@ -43,10 +43,10 @@ BLOCK_BYTES = 8 * 1024 * 1024
 BLOCKS_IN_FLIGHT = 2
 PART_BLOCK_BYTES = 2 * 1024 * 1024  # small: many concurrent parts hold four blocks each
 
-_WHOLE = frozenset({None, "success"})  # None: written, not copied
-_UNDER_WAY = "pending"
-_BILLED_TOO = ["deleted", "versions", "snapshots"]
-_GOING = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
+_COMPLETE_COPY_STATES = frozenset({None, "success"})  # None: written, not copied
+_PENDING_COPY = "pending"
+_OTHER_BILLED_BLOBS = ["deleted", "versions", "snapshots"]
+_DELETED_CONTAINER_CODES = frozenset({"ContainerNotFound", "ContainerBeingDeleted"})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,16 +90,18 @@ class AzureBlobStore:
             await self._service.create_container(container)
 
     async def delete_container(self, container: str) -> None:
-        async with translate_errors(container, allow=_GOING):
+        async with translate_errors(container, allow=_DELETED_CONTAINER_CODES):
             await self._service.delete_container(container)
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         """Read a small blob; stop after the first block if it is too large."""
         async with translate_errors(f"{container}/{name}"):
             download = await self._blob(container, name).download_blob()
             if download.size > most:
                 raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
-            return await download.readall(), _bare(download.properties.etag)
+            return await download.readall(), _strip_quotes(download.properties.etag)
 
     async def stream(
         self, container: str, name: str, *, offset: int = 0, if_match: str = ""
@@ -109,31 +111,31 @@ class AzureBlobStore:
         An append blob may grow meanwhile; any other blob must keep its ETag.
         """
         blob, data = self._blob(container, name), bytes(BLOCK_BYTES)
-        unchanged = _only_if(if_match) if if_match else {}
+        unchanged = _if_match(if_match) if if_match else {}
         async with translate_errors(f"{container}/{name}", allow=frozenset({"InvalidRange"})):
             while len(data) == BLOCK_BYTES:
-                part = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
-                if part.properties.blob_type != BlobType.APPENDBLOB:
-                    unchanged = _only_if(_bare(part.properties.etag))
-                data = await part.readall()
+                download = await blob.download_blob(offset=offset, length=BLOCK_BYTES, **unchanged)
+                if download.properties.blob_type != BlobType.APPENDBLOB:
+                    unchanged = _if_match(_strip_quotes(download.properties.etag))
+                data = await download.readall()
                 yield data
                 offset += len(data)
 
     async def properties(self, container: str, name: str) -> Blob:
         async with translate_errors(f"{container}/{name}"):
-            found = await self._blob(container, name).get_blob_properties()
-            return _listed(found)
+            blob_properties = await self._blob(container, name).get_blob_properties()
+            return _to_blob(blob_properties)
 
     async def write(
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
     ) -> str:
-        condition = _only_if(if_match) if if_match else {}
+        condition = _if_match(if_match) if if_match else {}
         async with translate_errors(f"{container}/{name}"):
             blob = self._blob(container, name)
             answer: dict[str, Any] = await blob.upload_blob(
                 data, overwrite=not if_absent, **condition
             )
-            return _bare(answer["etag"])
+            return _strip_quotes(answer["etag"])
 
     async def upload(self, container: str, name: str, chunks: AsyncIterator[bytes]) -> Blob:
         """Stage blocks, then name them in one Put Block List: that is when the blob appears."""
@@ -143,7 +145,7 @@ class AzureBlobStore:
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in block_ids]
             )
-            return Blob(name=name, size=size, etag=_bare(answer["etag"]))
+            return Blob(name=name, size=size, etag=_strip_quotes(answer["etag"]))
 
     async def stage(
         self, container: str, name: str, part: str, chunks: AsyncIterator[bytes]
@@ -159,12 +161,12 @@ class AzureBlobStore:
         blob = self._blob(container, name)
         ids = [_block_id(part.name, number) for part in parts for number in range(part.blocks)]
         absent = {"match_condition": MatchConditions.IfMissing}
-        condition = _only_if(if_match) if if_match else absent
+        condition = _if_match(if_match) if if_match else absent
         async with translate_errors(f"{container}/{name}"):
             answer: dict[str, Any] = await blob.commit_block_list(
                 [BlobBlock(block_id=i) for i in ids], **condition
             )
-            return _bare(answer["etag"])
+            return _strip_quotes(answer["etag"])
 
     async def discard(self, container: str, name: str) -> None:
         """Commit no block, which drops all that are staged, and delete the empty blob."""
@@ -178,18 +180,18 @@ class AzureBlobStore:
         """Copy the blob with Azure's asynchronous Copy Blob, which takes blobs of any size."""
         blob = self._blob(container, name)
         async with translate_errors(f"{container}/{name}", allow=MISSING):
-            found = await blob.get_blob_properties()
-            if found.copy.status in _WHOLE:
+            properties = await blob.get_blob_properties()
+            if properties.copy.status in _COMPLETE_COPY_STATES:
                 return True
-            if found.copy.status == _UNDER_WAY:
+            if properties.copy.status == _PENDING_COPY:
                 return False
         url = await source.sas_url(container, name, permissions="r", expires_at=expires_at)
-        status: Any = _UNDER_WAY
+        status: Any = _PENDING_COPY
         async with translate_errors(
             f"{container}/{name}", allow=frozenset({"PendingCopyOperation"})
         ):
             status = (await blob.start_copy_from_url(url))["copy_status"]
-        return status in _WHOLE
+        return status in _COMPLETE_COPY_STATES
 
     async def delete(self, container: str, name: str) -> None:
         async with translate_errors(f"{container}/{name}", allow=MISSING):
@@ -199,11 +201,11 @@ class AzureBlobStore:
         self, container: str, prefix: str = "", *, most: int | None = None
     ) -> list[Blob]:
         blobs: list[Blob] = []
-        async with translate_errors(container, allow=_GOING):
+        async with translate_errors(container, allow=_DELETED_CONTAINER_CODES):
             pages = self._service.get_container_client(container).list_blobs(
                 name_starts_with=prefix or None
             )
-            blobs = [_listed(found) async for found in _first(pages, most)]
+            blobs = [_to_blob(item) async for item in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def list_stored(
@@ -215,11 +217,11 @@ class AzureBlobStore:
         most: int | None = None,
     ) -> list[TieredBlob]:
         blobs: list[TieredBlob] = []
-        async with translate_errors(container, allow=_GOING):
+        async with translate_errors(container, allow=_DELETED_CONTAINER_CODES):
             pages = self._service.get_container_client(container).list_blobs(
-                name_starts_with=prefix or None, include=_BILLED_TOO if everything else None
+                name_starts_with=prefix or None, include=_OTHER_BILLED_BLOBS if everything else None
             )
-            blobs = [parse_blob(found) async for found in _first(pages, most)]
+            blobs = [parse_blob(item) async for item in _first(pages, most)]
         return sorted(blobs, key=lambda blob: blob.name)
 
     async def set_tier(
@@ -239,11 +241,11 @@ class AzureBlobStore:
             )
 
     async def list_containers(self, prefix: str) -> list[Container]:
-        found: list[Container] = []
+        containers: list[Container] = []
         async with translate_errors("the account"):
             pages = self._service.list_containers(name_starts_with=prefix)
-            found = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
-        return sorted(found, key=lambda container: container.name)
+            containers = [Container(name=c.name, modified_at=c.last_modified) async for c in pages]
+        return sorted(containers, key=lambda container: container.name)
 
     def blob_url(self, container: str, name: str) -> str:
         return self._blob(container, name).url
@@ -268,12 +270,12 @@ class AzureBlobStore:
     ) -> None:
         """Set stored access policies with their expiry, which Azurite reads from here only."""
         letters = ContainerSasPermissions.from_string(permissions)
-        given = {
+        access_policies = {
             name: AccessPolicy(permission=letters, expiry=end) for name, end in policies.items()
         }
         async with translate_errors(container):
             of_container = self._service.get_container_client(container)
-            await of_container.set_container_access_policy(given)
+            await of_container.set_container_access_policy(access_policies)
 
     def policy_url(self, container: str, policy: str) -> str:
         signature = Signature(account_key=self._account_key())
@@ -346,11 +348,11 @@ async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[byte
     """Yield the bytes in pieces of this size; the last one may be shorter."""
     buffer = bytearray()
     async for chunk in chunks:
-        rest = memoryview(chunk)
-        while rest:
+        remaining = memoryview(chunk)
+        while remaining:
             room = size - len(buffer)
-            buffer += rest[:room]
-            rest = rest[room:]
+            buffer += remaining[:room]
+            remaining = remaining[room:]
             if len(buffer) == size:
                 yield bytes(buffer)
                 buffer.clear()
@@ -358,12 +360,12 @@ async def _blocks(chunks: AsyncIterator[bytes], size: int) -> AsyncIterator[byte
         yield bytes(buffer)
 
 
-def _listed(found: BlobProperties) -> Blob:
+def _to_blob(properties: BlobProperties) -> Blob:
     return Blob(
-        name=found.name,
-        size=found.size,
-        etag=_bare(found.etag),
-        modified_at=found.last_modified,
+        name=properties.name,
+        size=properties.size,
+        etag=_strip_quotes(properties.etag),
+        modified_at=properties.last_modified,
     )
 
 
@@ -371,17 +373,17 @@ async def _first(
     pages: AsyncIterable[BlobProperties], most: int | None
 ) -> AsyncIterator[BlobProperties]:
     """Yield the first ``most`` blobs; request no page of 5,000 beyond the last one needed."""
-    left = inf if most is None else most
-    async for found in pages:
-        if left <= 0:
+    remaining = inf if most is None else most
+    async for item in pages:
+        if remaining <= 0:
             return
-        left -= 1
-        yield found
+        remaining -= 1
+        yield item
 
 
-def _only_if(etag: str) -> dict[str, Any]:
+def _if_match(etag: str) -> dict[str, Any]:
     return {"etag": f'"{etag}"', "match_condition": MatchConditions.IfNotModified}
 
 
-def _bare(etag: str | None) -> str:
+def _strip_quotes(etag: str | None) -> str:
     return (etag or "").strip('"')

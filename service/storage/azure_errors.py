@@ -13,7 +13,7 @@ from service.storage.store import (
 )
 
 MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
-_MISSING_TOO = MISSING | {"InvalidBlockList"}
+_OTHER_MISSING_CODES = MISSING | {"InvalidBlockList"}
 _ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
 _CONFLICTS = frozenset(
     {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
@@ -42,7 +42,7 @@ _REMEDIES = {
 
 @asynccontextmanager
 async def translate_errors(
-    what: str, *, allow: frozenset[str] = frozenset()
+    subject: str, *, allow: frozenset[str] = frozenset()
 ) -> AsyncIterator[None]:
     """Translate the SDK's errors into ours; suppress those whose code is in ``allow``."""
     try:
@@ -51,15 +51,15 @@ async def translate_errors(
         code = _code(error)
         if code in allow:
             return
-        if code in _MISSING_TOO:
-            raise BlobNotFound(f"There is no {what}: {code}") from error
+        if code in _OTHER_MISSING_CODES:
+            raise BlobNotFound(f"There is no {subject}: {code}") from error
         if code in _ARCHIVED:
-            raise BlobArchived(f"{what} is archived; bring it back first: {code}") from error
+            raise BlobArchived(f"{subject} is archived; bring it back first: {code}") from error
         if code in _CONFLICTS or error.status_code == 412:
-            raise PreconditionFailed(f"{what} was written meanwhile: {code}") from error
-        raise StorageError(f"{what}: {_refusal(error, code)}") from error
+            raise PreconditionFailed(f"{subject} was written meanwhile: {code}") from error
+        raise StorageError(f"{subject}: {_refusal(error, code)}") from error
     except AzureError as error:
-        raise StorageError(f"{what}: Blob Storage cannot be reached: {error.message}") from error
+        raise StorageError(f"{subject}: Blob Storage cannot be reached: {error.message}") from error
 
 
 def _code(error: HttpResponseError) -> str:

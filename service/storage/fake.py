@@ -8,7 +8,7 @@ from urllib.parse import quote
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 from service.storage.store import (
     POLICIES,
-    SMALL,
+    SMALL_BYTES,
     Blob,
     BlobArchived,
     BlobNotFound,
@@ -44,19 +44,21 @@ class MemoryStore:
     slow_archive: bool = False  # rehydrations end with ``rehydrate``, not at once
     policies: dict[str, dict[str, datetime]] = field(default_factory=dict)  # by container
     has_access_policies: bool = True
-    _made: dict[str, datetime] = field(default_factory=dict)
+    _created_at: dict[str, datetime] = field(default_factory=dict)
     # (container, blob) -> part -> bytes: staged parts and those of the last commit.
     _staged: dict[tuple[str, str], dict[str, bytes]] = field(default_factory=dict)
 
     async def create_container(self, container: str) -> None:
         self._containers.setdefault(container, {})
-        self._made.setdefault(container, self.now())
+        self._created_at.setdefault(container, self.now())
 
     async def delete_container(self, container: str) -> None:
         self._containers.pop(container, None)
-        self._made.pop(container, None)
+        self._created_at.pop(container, None)
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         content = self._online(container, name)
         if len(content.data) > most:
             raise BlobTooLarge(f"{container}/{name} is longer than {most} bytes")
@@ -80,9 +82,9 @@ class MemoryStore:
         self, container: str, name: str, data: bytes, *, if_match: str = "", if_absent: bool = False
     ) -> str:
         blobs = self._blobs(container)
-        found = blobs.get(name)
-        changed = if_match and (found is None or found.etag != if_match)
-        if changed or (if_absent and found is not None):
+        current = blobs.get(name)
+        changed = if_match and (current is None or current.etag != if_match)
+        if changed or (if_absent and current is not None):
             raise PreconditionFailed(f"{container}/{name} was written meanwhile")
         self._writes += 1
         blobs[name] = _Content(bytes(data), f"0x{self._writes:X}", modified_at=self.now())
@@ -108,10 +110,10 @@ class MemoryStore:
         staged = self._staged.get((container, name), {})
         if missing := [part.name for part in parts if part.name not in staged]:
             raise BlobNotFound(f"{container}/{name} has no part {missing[0]}")
-        used = {part.name: staged[part.name] for part in parts}
-        data = b"".join(used[part.name] for part in parts)
+        data_by_part = {part.name: staged[part.name] for part in parts}
+        data = b"".join(data_by_part[part.name] for part in parts)
         etag = await self.write(container, name, data, if_match=if_match, if_absent=not if_match)
-        self._staged[container, name] = used
+        self._staged[container, name] = data_by_part
         return etag
 
     async def discard(self, container: str, name: str) -> None:
@@ -187,7 +189,7 @@ class MemoryStore:
 
     async def list_containers(self, prefix: str) -> list[Container]:
         names = sorted(name for name in self._containers if name.startswith(prefix))
-        return [Container(name=n, modified_at=self._made.get(n, BEGINNING)) for n in names]
+        return [Container(name=n, modified_at=self._created_at.get(n, BEGINNING)) for n in names]
 
     def blob_url(self, container: str, name: str) -> str:
         return f"{self.url}/{container}/{quote(name)}"
@@ -217,8 +219,8 @@ class MemoryStore:
         """Do nothing: there are no connections."""
 
     def _under(self, container: str, prefix: str) -> list[tuple[str, _Content]]:
-        there = sorted(self._containers.get(container, {}).items())
-        return [(name, content) for name, content in there if name.startswith(prefix)]
+        blobs = sorted(self._containers.get(container, {}).items())
+        return [(name, content) for name, content in blobs if name.startswith(prefix)]
 
     def _blobs(self, container: str) -> dict[str, _Content]:
         if container not in self._containers:

@@ -21,8 +21,8 @@ from service.storage.store import StorageError
 CLOCK_SKEW = timedelta(minutes=15)
 # Get User Delegation Key: start and end lie within seven days of the time of the request. Counting
 # from the start leaves room for a clock that is CLOCK_SKEW ahead of Azure's.
-LONGEST = timedelta(days=7)
-KEPT = timedelta(hours=1)  # use of one key; after a revocation all keys are new within this time
+MAX_KEY_LIFETIME = timedelta(days=7)
+KEY_REUSE = timedelta(hours=1)  # after a revocation all keys are new within this time
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,16 +49,16 @@ class KeySource(Protocol):
 
 
 @dataclass(frozen=True, kw_only=True)
-class _Kept:
+class _CachedKey:
     key: UserDelegationKey
-    asked: datetime
+    requested_at: datetime
     end: datetime  # of the key
 
-    def signs(self, now: datetime, expires_at: datetime) -> bool:
+    def can_sign(self, now: datetime, expires_at: datetime) -> bool:
         """Return whether the key can sign until ``expires_at``.
 
         False as well if the clock was set back to before the key was requested."""
-        return expires_at <= self.end and timedelta() <= now - self.asked < KEPT
+        return expires_at <= self.end and timedelta() <= now - self.requested_at < KEY_REUSE
 
 
 @dataclass
@@ -66,28 +66,28 @@ class DelegationKeys:
     """Cache of a user delegation key, which it replaces after an hour."""
 
     now: Callable[[], datetime]
-    _kept: _Kept | None = None
-    _asking: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _cached_key: _CachedKey | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     async def sign(self, source: KeySource, expires_at: datetime) -> Signature:
         """Return a signature for a SAS until ``expires_at``; its key lives at least so long.
 
         Raises StorageError for a time that lies too far ahead for any key.
         """
-        async with self._asking:  # many nodes call at once: one request serves all
+        async with self._lock:  # many nodes call at once: one request serves all
             now = self.now().replace(microsecond=0)  # Azure keeps whole seconds
-            if self._kept is None or not self._kept.signs(now, expires_at):
-                self._kept = await _ask(source, now, expires_at)
-            return Signature(user_delegation_key=self._kept.key, start=now - CLOCK_SKEW)
+            if self._cached_key is None or not self._cached_key.can_sign(now, expires_at):
+                self._cached_key = await _request_key(source, now, expires_at)
+            return Signature(user_delegation_key=self._cached_key.key, start=now - CLOCK_SKEW)
 
 
-async def _ask(source: KeySource, now: datetime, expires_at: datetime) -> _Kept:
+async def _request_key(source: KeySource, now: datetime, expires_at: datetime) -> _CachedKey:
     start = now - CLOCK_SKEW
-    end = min(max(now, expires_at) + KEPT, start + LONGEST).replace(microsecond=0)
+    end = min(max(now, expires_at) + KEY_REUSE, start + MAX_KEY_LIFETIME).replace(microsecond=0)
     if end < expires_at:
         raise StorageError(
             f"A SAS until {expires_at:%Y-%m-%dT%H:%M:%SZ} outlives every user delegation key:"
-            f" they live {LONGEST.days} days at most."
+            f" they live {MAX_KEY_LIFETIME.days} days at most."
         )
     key = await source.get_user_delegation_key(start, end)
-    return _Kept(key=key, asked=now, end=end)
+    return _CachedKey(key=key, requested_at=now, end=end)

@@ -8,8 +8,8 @@ from typing import Protocol
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority, TieredBlob
 
 POLICIES = 5  # most per container, by Azure's documentation
-SMALL = 8 * 2**20  # bytes: default limit of a blob that is read whole
-LISTED = 200_000  # most blobs to list of a container that nodes write to
+SMALL_BYTES = 8 * 2**20  # bytes: default limit of a blob that is read whole
+MAX_LISTED = 200_000  # most blobs to list of a container that nodes write to
 
 
 def is_account_url(account: str) -> bool:
@@ -79,7 +79,9 @@ class BlobStore(Protocol):
         """Delete the container with all its blobs; do nothing if it is gone."""
         ...
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         """Return the whole (small) blob and its ETag, or raise BlobNotFound.
 
         Raises BlobTooLarge for a blob of more than ``most`` bytes.

@@ -16,17 +16,17 @@ class FakeTracker:
     outcomes: dict[str, JobState] = field(default_factory=dict)
     fault: TrackerError | None = None
     calls: int = 0
-    every: timedelta = timedelta(seconds=15)
-    block: int = 1
+    interval: timedelta = timedelta(seconds=15)
+    block_steps: int = 1
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
         self.calls += 1
         if self.fault:
             raise self.fault
-        kept = self.points.setdefault(run.job_id, [])
-        last = kept[-1].step if kept else 0
-        kept += [point for point in points if point.step > last]
+        recorded = self.points.setdefault(run.job_id, [])
+        last = recorded[-1].step if recorded else 0
+        recorded += [point for point in points if point.step > last]
         if run.outcome:
             self.outcomes[run.job_id] = run.outcome
         return f"https://tracker.example/runs/{run.job_id}"

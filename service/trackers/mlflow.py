@@ -17,7 +17,7 @@ from service.trackers.tracker import Point, TrackerError, TrackerRun
 from service.trackers.workspace import EntraSignIn, page_of_run
 
 API = "/api/2.0/mlflow"
-MOST_METRICS = 1000  # per log-batch request
+MAX_METRICS = 1000  # per log-batch request
 _RUN = re.compile(r"/runs/([^/?]+)")  # in the address of a run
 _TIMEOUT = httpx.Timeout(20.0)
 _ENDED = {
@@ -33,8 +33,8 @@ class Mlflow:
 
     client: httpx.AsyncClient
     sign_in: EntraSignIn | None = None  # of the server of an Azure ML workspace
-    every: timedelta = timedelta(seconds=15)
-    block: int = 1
+    interval: timedelta = timedelta(seconds=15)
+    block_steps: int = 1
 
     @classmethod
     def at(cls, uri: str, token: str, transport: httpx.AsyncBaseTransport | None = None) -> Self:
@@ -62,8 +62,8 @@ class Mlflow:
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
-        found = await self._known(run) or await self._run(run)
-        run_id, tags = found["info"]["run_id"], found["data"].get("tags", [])
+        mlflow_run = await self._find_known_run(run) or await self._run(run)
+        run_id, tags = mlflow_run["info"]["run_id"], mlflow_run["data"].get("tags", [])
         last = next((int(tag["value"]) for tag in tags if tag["key"] == STEP_TAG), 0)
         for batch in _batches([point for point in points if point.step > last]):
             await self._call("POST", "runs/log-batch", json={"run_id": run_id, **_body(batch)})
@@ -72,7 +72,7 @@ class Mlflow:
             if points:
                 ended["end_time"] = _milliseconds(points[-1].at)
             await self._call("POST", "runs/update", json=ended)
-        return self._address(found["info"]["experiment_id"], run_id)
+        return self._address(mlflow_run["info"]["experiment_id"], run_id)
 
     async def check(self) -> None:
         """Raise TrackerError unless the server answers and takes the sign-in."""
@@ -90,34 +90,34 @@ class Mlflow:
             return page_of_run(base, run_id)
         return f"{str(base).rstrip('/')}/#/experiments/{experiment}/runs/{run_id}"
 
-    async def _known(self, run: TrackerRun) -> dict[str, Any] | None:
+    async def _find_known_run(self, run: TrackerRun) -> dict[str, Any] | None:
         """Return the run by its id. A search may answer from an index that lags behind."""
-        named = _RUN.search(run.url or "")
-        if not named:
+        match = _RUN.search(run.url or "")
+        if not match:
             return None
-        params = {"run_id": named[1]}
-        found = await self._call("GET", "runs/get", params=params, absent=True)
-        return dict(found["run"]) if found else None
+        params = {"run_id": match[1]}
+        response = await self._call("GET", "runs/get", params=params, absent=True)
+        return dict(response["run"]) if response else None
 
     async def _experiment(self, name: str) -> str:
         params = {"experiment_name": name}
-        found = await self._call("GET", "experiments/get-by-name", params=params, absent=True)
-        if found:
-            return str(found["experiment"]["experiment_id"])
-        made = await self._call("POST", "experiments/create", json={"name": name})
-        return str(made["experiment_id"])
+        response = await self._call("GET", "experiments/get-by-name", params=params, absent=True)
+        if response:
+            return str(response["experiment"]["experiment_id"])
+        created = await self._call("POST", "experiments/create", json={"name": name})
+        return str(created["experiment_id"])
 
     async def _run(self, run: TrackerRun) -> dict[str, Any]:
         experiment = await self._experiment(run.options["experiment"])
-        mine = f"tags.{JOB_TAG} = '{run.job_id}'"  # Azure ML documents no quoted names
-        search = {"experiment_ids": [experiment], "filter": mine, "max_results": 1}
-        found = await self._call("POST", "runs/search", json=search)
-        if runs := found.get("runs"):
+        job_filter = f"tags.{JOB_TAG} = '{run.job_id}'"  # Azure ML documents no quoted names
+        search = {"experiment_ids": [experiment], "filter": job_filter, "max_results": 1}
+        response = await self._call("POST", "runs/search", json=search)
+        if runs := response.get("runs"):
             return dict(runs[0])
         body = {
             "experiment_id": experiment,
             "run_name": run.options["run_name"] or run.job_id,
-            "start_time": _milliseconds(run.began),
+            "start_time": _milliseconds(run.started_at),
             "tags": _tags({**run.options["tags"], JOB_TAG: run.job_id}),
         }
         return dict((await self._call("POST", "runs/create", json=body))["run"])
@@ -128,11 +128,11 @@ class Mlflow:
         path: str,
         *,
         absent: bool = False,
-        **more: Any,  # noqa: ANN401
+        **kwargs: Any,  # noqa: ANN401
     ) -> dict[str, Any]:
         """Return the answer; an error shows its status and code, and never its text."""
         try:
-            answer = await self.client.request(method, f"{API}/{path}", **more)
+            answer = await self.client.request(method, f"{API}/{path}", **kwargs)
         except (httpx.HTTPError, httpx.InvalidURL, ValueError) as fault:
             raise TrackerError(f"MLflow did not answer {path}: {type(fault).__name__}") from None
         body = _read(answer)
@@ -156,10 +156,10 @@ def _read(answer: httpx.Response) -> dict[str, Any] | None:
 
 
 def _batches(points: Sequence[Point]) -> Iterator[list[Point]]:
-    """Yield batches of whole steps with ``MOST_METRICS`` figures at most."""
+    """Yield batches of whole steps with ``MAX_METRICS`` figures at most."""
     batch: list[Point] = []
     for point in points:
-        if batch and sum(len(p.values) for p in batch) + len(point.values) > MOST_METRICS:
+        if batch and sum(len(p.values) for p in batch) + len(point.values) > MAX_METRICS:
             yield batch
             batch = []
         batch.append(point)

@@ -21,14 +21,14 @@ class TensorBoard:
     """Event files of jobs below ``FOLDER`` in their containers."""
 
     store: BlobStore
-    every: timedelta = timedelta(seconds=30)
-    block: int = 500
+    interval: timedelta = timedelta(seconds=30)
+    block_steps: int = 500
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol. TensorBoard reads the files of a folder in the order of their names."""
-        for number, block in groupby(points, lambda point: (point.step - 1) // self.block):
-            data = await asyncio.to_thread(_as_events, run.began, list(block))
-            name = f"{FOLDER}/events.out.tfevents.{number * self.block + 1:010d}.rekindle"
+        for number, block in groupby(points, lambda point: (point.step - 1) // self.block_steps):
+            data = await asyncio.to_thread(_as_events, run.started_at, list(block))
+            name = f"{FOLDER}/events.out.tfevents.{number * self.block_steps + 1:010d}.rekindle"
             try:
                 await self.store.write(run.job_id, name, data)
             except StorageError as fault:
@@ -39,6 +39,6 @@ class TensorBoard:
         """Do nothing: the service owns the store."""
 
 
-def _as_events(began: float, points: Sequence[Point]) -> bytes:
+def _as_events(started_at: float, points: Sequence[Point]) -> bytes:
     parts = [events_file.event(point.at, point.step, point.values) for point in points]
-    return b"".join([events_file.beginning(began), *parts])
+    return b"".join([events_file.beginning(started_at), *parts])

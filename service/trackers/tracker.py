@@ -17,7 +17,7 @@ class TrackerRun:
     """A job's run in one tracker."""
 
     job_id: str
-    began: float  # unix seconds
+    started_at: float  # unix seconds
     options: Mapping[str, Any]  # the request's, of this type
     outcome: JobState | None = None  # None: the job is not over
     url: str | None = None  # as an earlier batch returned it
@@ -36,12 +36,12 @@ class Tracker(Protocol):
     """One tracker of the deployment."""
 
     @property
-    def every(self) -> timedelta:
+    def interval(self) -> timedelta:
         """Return the pause between two batches of a run."""
         ...
 
     @property
-    def block(self) -> int:
+    def block_steps(self) -> int:
         """Return the steps per block; a batch begins with the first step of a block."""
         ...
 

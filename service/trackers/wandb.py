@@ -15,7 +15,7 @@ from service.domain.states import JobState
 from service.trackers.tracker import Point, TrackerError, TrackerRun
 
 PROGRAM = "service.trackers.wandb_batch"
-_AT_ONCE = 4  # processes
+_MAX_PROCESSES = 4  # processes
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -26,9 +26,9 @@ class Wandb:
     environment: Mapping[str, str]
     seconds: float = 120.0  # timeout of a batch
     python: str = sys.executable  # interpreter that has the package
-    every: timedelta = timedelta(seconds=30)
-    block: int = 1
-    _turns: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_AT_ONCE))
+    interval: timedelta = timedelta(seconds=30)
+    block_steps: int = 1
+    _slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(_MAX_PROCESSES))
 
     async def send(self, run: TrackerRun, points: Sequence[Point]) -> str:
         """See the protocol."""
@@ -40,10 +40,10 @@ class Wandb:
             "points": [(point.step, point.values) for point in points],
             "exit_code": 1 if failed else 0,
         }
-        async with self._turns:
+        async with self._slots:
             with TemporaryDirectory(prefix="rekindle-wandb-", ignore_cleanup_errors=True) as folder:
-                said = await self._run(json.dumps(batch).encode(), folder)
-        return _url(said)
+                output = await self._run(json.dumps(batch).encode(), folder)
+        return _url(output)
 
     async def close(self) -> None:
         """Do nothing: no process outlives its batch."""
@@ -62,20 +62,20 @@ class Wandb:
         )
         try:
             async with asyncio.timeout(self.seconds):
-                said, _ = await process.communicate(batch)
+                output, _ = await process.communicate(batch)
         except TimeoutError:
             raise TrackerError(f"wandb did not finish in {self.seconds:.0f} s") from None
         finally:
             if process.returncode is None:
                 process.kill()
                 await process.wait()
-        return said
+        return output
 
 
-def _url(said: bytes) -> str:
+def _url(output: bytes) -> str:
     """Return the run's address from the last line, or raise TrackerError."""
     try:
-        answer = json.loads(said.splitlines()[-1])
+        answer = json.loads(output.splitlines()[-1])
     except (IndexError, ValueError):
         raise TrackerError("wandb ended without an answer") from None
     if "error" in answer:

@@ -13,7 +13,7 @@ from tests.scenario.seams import WRITES
 
 FOLDERS = ("api", "operations", "reconciler")
 CLOUD = frozenset({"create", "refill", "delete"})
-CLOUDS = frozenset({"cloud", "cloud_in"})  # what it is called
+CLOUDS = frozenset({"cloud", "cloud_in_region"})  # what it is called
 COMMITS = {("engine", "begin")}
 EXCUSED = {  # no play comes there, and why
     "commit api/projects/sign_in.py exchange": (
@@ -71,8 +71,8 @@ EXCUSED = {  # no play comes there, and why
     "commit reconciler/jobs/preparation.py _report_progress": (
         "the same, of the job: a life's checks are done when they are looked at first"
     ),
-    "commit operations/money/price_memory.py forget": "as doubt, below",
-    "commit operations/money/price_memory.py doubt": (
+    "commit operations/money/price_memory.py remove_doubt": "as save_doubt, below",
+    "commit operations/money/price_memory.py save_doubt": (
         "a life's prices come from a table that has no doubts: "
         "tests/contract/pricing/test_price_memory.py"
     ),

@@ -43,7 +43,7 @@ def test_every_place_of_the_code_that_has_an_effect_is_met_by_a_play() -> None:
 
 def test_what_a_play_has_met_is_found_in_the_text_as_well() -> None:
     """Else a new place of that kind would be asked of no play, or met.txt is stale."""
-    timed = "reconciler/cloud/rate_limit.py _timed"  # it makes every call of `RateLimitedRegion`
+    timed = "reconciler/cloud/rate_limit.py _make_measured"  # it makes `RateLimitedRegion`'s calls
     awaited_elsewhere = {f"create {timed}", f"delete {timed}"}
 
     assert places.met().keys() - all_places() == awaited_elsewhere

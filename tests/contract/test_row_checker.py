@@ -153,8 +153,8 @@ async def test_a_preview_that_takes_too_long_is_given_up() -> None:
 
 async def test_a_preview_behind_too_many_others_can_be_asked_for_again() -> None:
     checker = ProcessChecker(preview_seconds=0.5)
-    for _ in range(process.PREVIEWS_AT_ONCE):
-        await checker._previews.acquire()
+    for _ in range(process.MAX_PREVIEWS):
+        await checker._preview_slots.acquire()
 
     with pytest.raises(CheckInterrupted):
         await checker.preview(tokenizer_files(), rows(chat("a", "b")), replace(TASK, most_rows=1))

@@ -47,7 +47,9 @@ class Place:
     steps: Callable[[], list[int]]
 
     def run(self, outcome: JobState | None = None) -> TrackerRun:
-        return TrackerRun(job_id=JOB, began=1000.0, options=OPTIONS[self.kind], outcome=outcome)
+        return TrackerRun(
+            job_id=JOB, started_at=1000.0, options=OPTIONS[self.kind], outcome=outcome
+        )
 
 
 def points(*steps: int) -> list[Point]:
@@ -111,7 +113,7 @@ async def test_mlflow_gets_tags_and_the_outcome_and_batches_that_it_takes() -> N
     server = MlflowServer()
     tracker, run = (
         Mlflow.at("http://mlflow", SECRET, server),
-        TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"], outcome=JobState.FAILED),
+        TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"], outcome=JobState.FAILED),
     )
     many = [replace(p, values={f"v{i}": 1.0 for i in range(15)}) for p in points(*range(1, 200))]
     await tracker.send(run, many)
@@ -128,7 +130,7 @@ async def test_mlflow_gets_tags_and_the_outcome_and_batches_that_it_takes() -> N
 async def test_neither_an_address_nor_a_refusal_of_mlflow_shows_a_secret(status: int) -> None:
     server = MlflowServer()
     tracker = Mlflow.at(f"http://user:{SECRET}@mlflow", SECRET, server)
-    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"])
     url = await tracker.send(run, points(1))
     assert server.requests[0].headers["authorization"].startswith("Basic ")
     server.status = status
@@ -164,7 +166,7 @@ def of_workspace(server: MlflowServer, credential: Credential) -> Mlflow:
 async def test_a_workspace_gets_the_calls_of_mlflow_2_with_a_fresh_token_each() -> None:
     server, credential = MlflowServer(), Credential()
     tracker = of_workspace(server, credential)
-    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"])
     url = await tracker.send(run, points(1, 2))
     await tracker.send(replace(run, url=url), points(1, 2, 3))
     await tracker.close()
@@ -184,7 +186,9 @@ async def test_a_workspace_without_a_token_is_a_fault_that_shows_no_secret() -> 
     credential = Credential(fault=ClientAuthenticationError(SECRET))
     tracker = of_workspace(MlflowServer(), credential)
     with pytest.raises(TrackerError) as refused:
-        await tracker.send(TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"]), points(1))
+        await tracker.send(
+            TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"]), points(1)
+        )
 
     assert str(refused.value) == "Microsoft Entra ID gave no token: ClientAuthenticationError"
 
@@ -192,7 +196,7 @@ async def test_a_workspace_without_a_token_is_a_fault_that_shows_no_secret() -> 
 async def test_a_run_that_a_search_does_not_find_yet_is_not_made_twice() -> None:
     server = MlflowServer(indexed=0)
     tracker = Mlflow.at("http://mlflow", "", server)
-    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"])
     url = await tracker.send(run, points(1))
     again = await tracker.send(replace(run, url=url), points(1, 2))
 
@@ -203,7 +207,7 @@ async def test_a_run_that_a_search_does_not_find_yet_is_not_made_twice() -> None
 async def test_a_run_that_a_user_deleted_is_made_again() -> None:
     server = MlflowServer()
     tracker = Mlflow.at("http://mlflow", "", server)
-    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["mlflow"])
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"])
     url = await tracker.send(run, points(1))
     server.runs.clear()
     await tracker.send(replace(run, url=url), points(2))
@@ -213,7 +217,7 @@ async def test_a_run_that_a_user_deleted_is_made_again() -> None:
 
 async def test_a_refusal_of_wandb_does_not_show_the_key(tmp_path: Path) -> None:
     tracker = wandb(tmp_path, key="wrong")
-    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["wandb"])
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["wandb"])
     with pytest.raises(TrackerError) as refused:
         await tracker.send(run, points(1))
 
@@ -223,7 +227,7 @@ async def test_a_refusal_of_wandb_does_not_show_the_key(tmp_path: Path) -> None:
 
 async def test_a_wandb_that_hangs_is_killed(tmp_path: Path) -> None:
     tracker = replace(wandb(tmp_path), seconds=0.0)
-    run = TrackerRun(job_id=JOB, began=1.0, options=OPTIONS["wandb"])
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["wandb"])
     with pytest.raises(TrackerError, match="did not finish"):
         await tracker.send(run, points(1))
 
@@ -231,8 +235,8 @@ async def test_a_wandb_that_hangs_is_killed(tmp_path: Path) -> None:
 async def test_event_files_hold_a_block_of_steps_each() -> None:
     store = MemoryStore()
     await store.create_container(JOB)
-    tracker = TensorBoard(store=store, block=2)
-    run = TrackerRun(job_id=JOB, began=1.0, options={})
+    tracker = TensorBoard(store=store, block_steps=2)
+    run = TrackerRun(job_id=JOB, started_at=1.0, options={})
     await tracker.send(run, points(1, 2, 3))
 
     names = [blob.name for blob in await store.list_blobs(JOB)]

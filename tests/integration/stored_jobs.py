@@ -3,7 +3,7 @@
 from dataclasses import replace
 
 from service.domain.storage.access_tiers import StorageAccount, TieredBlob
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.pricing.fixed import FixedPrices
 from service.reconciler.sweeps.storage_cost import StorageMeters
 from service.reconciler.sweeps.tiers import TierMoves
@@ -57,10 +57,10 @@ def make_moves(world: World) -> TierMoves:
 
 def make_meters(world: World, prices: FixedPrices | None = None) -> StorageMeters:
     """As main makes it."""
-    outside = Outside(
+    outside = StorageServices(
         store=world.store, prices=prices or FixedPrices({}), account=StorageAccount(region="eastus")
     )
-    return StorageMeters(engine=world.engine, outside=outside, now=world.clock)
+    return StorageMeters(engine=world.engine, storage=outside, now=world.clock)
 
 
 async def list_tiers(store: BlobStore, container: str, prefix: str) -> dict[str, TieredBlob]:

@@ -251,6 +251,6 @@ def _with_gpus(world: World) -> States:
         offerings=tuple(table),
         accelerator="cuda",
         processes_per_node=None,
-        emulated=False,
+        is_emulated=False,
     )
     return {"plan_defaults": defaults, "prices": FixedPrices(table)}

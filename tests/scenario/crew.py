@@ -79,7 +79,7 @@ class Crew(Replicas):
         luck = self.dice.random()
         self.cloud.fail_next.clear()
         for replica in self.all:  # each has looked at the database meanwhile: reconciler/loop.py
-            replica.attempts.watch.round(replica.attempts.now())
+            replica.attempts.visibility.record_round(replica.attempts.now())
             replica.hook.drag = 0.0
         self._cut_off()
         if luck < 0.02:

@@ -15,7 +15,7 @@ from service.domain.money.budget import DEFAULT_ALLOWANCE
 from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.spot.market import EvictionBand, PlacementScore
 from service.domain.storage.access_tiers import StorageAccount
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.pricing.bills import FakeBills
 from service.pricing.fake_market import FakeMarket
 from service.pricing.market import MarketUnavailable
@@ -47,23 +47,27 @@ def of(
     limited_cloud: RateLimitedCloud | None,
 ) -> Mapping[str, Work]:
     """Return the periodic work, by the names that plays use."""
-    asked = limited_cloud.at(ALL) if limited_cloud else cloud
+    asked = limited_cloud.region(ALL) if limited_cloud else cloud
     queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
-    outside = Outside(store=store, prices=prices, account=StorageAccount(region=SPOT.region))
+    outside = StorageServices(
+        store=store, prices=prices, account=StorageAccount(region=SPOT.region)
+    )
     places = (spot_pool_of(SPOT),)
     told = FakeMarket(
-        told_bands=dict.fromkeys(places, EvictionBand.TO_5),
-        told_scores=dict.fromkeys(places, PlacementScore.HIGH),
+        listed_bands=dict.fromkeys(places, EvictionBand.TO_5),
+        listed_scores=dict.fromkeys(places, PlacementScore.HIGH),
     )
     day = BilledDay(
         day=now().date(), attempt_id="", category="", quantity=Decimal(1), amount=Decimal(1)
     )
-    market = MarketWatch(engine=engine, market=told, places=places, now=now)
+    market = MarketWatch(engine=engine, market=told, pools=places, now=now)
     silent = [MarketUnavailable("Cost Management does not answer")]  # the first time
     bills = BillWatch(engine=engine, bills=FakeBills([day], fail_next=silent), now=now)
     # Metrics alone: by its events a life is judged.
-    pruning = Pruning(engine=engine, keep={PrunedTable.METRICS: timedelta(days=1)}, now=now)
-    access = AccessPolicies(engine=engine, store=store, life=timedelta(days=1), now=now)
+    pruning = Pruning(
+        engine=engine, retention_by_table={PrunedTable.METRICS: timedelta(days=1)}, now=now
+    )
+    access = AccessPolicies(engine=engine, store=store, lifetime=timedelta(days=1), now=now)
     return {
         "cores": queue.read_cores,
         "queue": queue.run_once,
@@ -72,7 +76,7 @@ def of(
         "market": market.run_once,
         "bills": bills.run_once,
         "tiers": TierMoves(engine=engine, store=store, now=now).run_once,
-        "storage": StorageMeters(engine=engine, outside=outside, now=now).run_once,
+        "storage": StorageMeters(engine=engine, storage=outside, now=now).run_once,
         "uploads": UploadSweep(engine=engine, store=store, now=now).run_once,
         "checkpoints": CheckpointSweep(engine=engine, store=store, now=now).run_once,
         "pruning": pruning.run_once,

@@ -62,7 +62,7 @@ def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
     yield from (f"job {job} has {n} live attempts" for job, n in live.items() if n > 1)
     odd = [r.id for r in rows if (r.state in ATTEMPT_OVER) != (r.outcome is not None)]
     yield from (f"{name}: the outcome is known from terminating on" for name in odd)
-    there = cloud.costing()
+    there = cloud.billed_names()
     holding = [r for r in rows if r.state not in ATTEMPT_OVER and scale_set_name(r.id) in there]
     by_job = Counter(r.job_id for r in holding)
     yield from (f"job {job} holds machines of {n} attempts" for job, n in by_job.items() if n > 1)
@@ -71,7 +71,7 @@ def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
 def leaked(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
     """Yield scale sets that cost money and belong to no attempt that may still need them."""
     live = {scale_set_name(r.id) for r in rows if r.state is not AttemptState.ENDED}
-    yield from (f"scale set {name} leaked" for name in sorted(cloud.costing() - live))
+    yield from (f"scale set {name} leaked" for name in sorted(cloud.billed_names() - live))
 
 
 def unknown(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
@@ -81,7 +81,7 @@ def unknown(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
         for r in rows
         if r.state not in (AttemptState.PENDING, AttemptState.ENDED)
     }
-    yield from (f"no attempt knows {name}" for name in sorted(cloud.costing() - knows))
+    yield from (f"no attempt knows {name}" for name in sorted(cloud.billed_names() - knows))
 
 
 async def unordered_news(

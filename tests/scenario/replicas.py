@@ -140,13 +140,15 @@ def start(
     reconcile = {"engine": engine, "store": store, "now": clock}
     asked = RateLimitedCloud(engine=engine, cloud=seen, now=clock) if rate_limited else None
     every, watch = world.attempts.pace.poll, HeartbeatVisibility()
-    lister = Lister(engine=engine, cloud=asked.at(ALL), every=every, now=clock) if asked else None
+    lister = (
+        Lister(engine=engine, cloud=asked.region(ALL), interval=every, now=clock) if asked else None
+    )
     shared = {"cloud": seen, "limited_cloud": asked}
     return Replica(
         hook=hook,
         http=client(make_app(parts)),
         jobs=replace(world.jobs, engine=engine, now=clock, preparation=preparation(parts)),
-        attempts=replace(world.attempts, watch=watch, lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
+        attempts=replace(world.attempts, visibility=watch, lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
         orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
         periodic=periodic_work.of(engine, seen, store, parts.prices, clock, asked),
     )

@@ -8,7 +8,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 
 from service.api.deps import Db, Now, PartsDep, Reader, Writer
 from service.api.files import file_views, results
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.http.rate_limits import WorkKind
 from service.api.http.responses import BYTES, as_download
 from service.api.http.upload_form import FILE, PURPOSE, UploadForm
@@ -29,10 +29,10 @@ from service.operations.files import files
 from service.storage.store import BlobNotFound
 
 router = APIRouter(prefix="/files", tags=["Files"])
-_MOST = 10_000
+_MAX_LIMIT = 10_000
 # Purposes that OpenAI's files have and ours never: a list of them is empty.
-_OPENAIS = {"assistants", "assistants_output", "batch", "batch_output"}
-_OPENAIS |= {"evals", "user_data", "vision"}
+_OTHER_OPENAI_PURPOSES = {"assistants", "assistants_output", "batch", "batch_output"}
+_OTHER_OPENAI_PURPOSES |= {"evals", "user_data", "vision"}
 _FORM = {  # read as it comes, so FastAPI cannot know it
     "type": "object",
     "required": [FILE, PURPOSE],
@@ -66,7 +66,7 @@ async def list_files(
     db: Db,
     caller: Reader,
     purpose: str | None = None,
-    limit: int = _MOST,
+    limit: int = _MAX_LIMIT,
     order: str = "desc",
     after: After = None,
     status: str = "processed",
@@ -74,16 +74,20 @@ async def list_files(
     """List files, newest first unless ``order=asc``; ``status=uploaded`` lists running uploads."""
     if purpose is not None:
         _require_choice(
-            "purpose", purpose, (*files.PURPOSES, PURPOSE_OF_RESULTS, *sorted(_OPENAIS))
+            "purpose",
+            purpose,
+            (*files.PURPOSES, PURPOSE_OF_RESULTS, *sorted(_OTHER_OPENAI_PURPOSES)),
         )
     _require_choice("order", order, ("asc", "desc"))
     _require_choice("status", status, ("processed", "uploaded"))
     if status == "uploaded":
-        return await _list_running_uploads(db, caller.project_id, after, clamp(limit, _MOST))
+        return await _list_running_uploads(
+            db, caller.project_id, after, clamp_limit(limit, _MAX_LIMIT)
+        )
     if after is not None and await rows.find(db, caller.project_id, after) is None:
         require_known_cursor(None, after)
-    limit = clamp(limit, _MOST)
-    found = await rows.page(
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    items = await rows.page(
         db,
         caller.project_id,
         purpose=purpose,
@@ -91,7 +95,7 @@ async def list_files(
         limit=limit + 1,
         ascending=order == "asc",
     )
-    return page(FileList, found, limit, file_views.brief_file)
+    return page(FileList, items, limit, file_views.brief_file)
 
 
 @router.get("/{file_id}", operation_id="retrieveFile")
@@ -135,8 +139,8 @@ async def _list_running_uploads(
     conn: AsyncConnection, project_id: str, after: str | None, limit: int
 ) -> FileList:
     """List running uploads; one that has ended or become a file is still a valid cursor."""
-    found = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
-    return page(FileList, found, limit, file_views.running_upload)
+    items = await uploads.newest(conn, project_id, after=after, limit=limit + 1)
+    return page(FileList, items, limit, file_views.running_upload)
 
 
 def _require_choice(name: str, value: str, allowed: tuple[str, ...]) -> None:

@@ -67,50 +67,50 @@ async def preview(
     )
     reading = RowCheck(file=file, model=base.staged.model, task=task)
     try:
-        shown = await parts.preflights.preview(reading, line, limit)
+        rendered = await parts.preflights.preview(reading, line, limit)
     except CheckInterrupted as error:
         raise ServiceUnavailable(f"{error} Retry in a moment.") from None
     except BlobNotFound:
         raise files.missing_bytes_error(file.id) from None
-    if not shown["rows"]:
-        raise _beyond_end_error(file, line, shown["last_line"])
+    if not rendered["rows"]:
+        raise _beyond_end_error(file, line, rendered["last_line"])
     return Preview(
         file=file.id,
         model=base.name,
         method=chosen,
         max_seq_len=task.max_seq_len,
-        splits_answers=shown["splits_answers"],
-        data=shown["rows"],
-        has_more=shown["next_line"] is not None,
-        next_line=shown["next_line"],
+        splits_answers=rendered["splits_answers"],
+        data=rendered["rows"],
+        has_more=rendered["next_line"] is not None,
+        next_line=rendered["next_line"],
     )
 
 
-def _preview_method(file: File, asked: Method | None) -> Method:
+def _preview_method(file: File, requested: Method | None) -> Method:
     if file.purpose == result_file.PURPOSE:
         raise InvalidRequest(
             f"{file.id} is a job's result, not a dataset. Preview the job's training file."
         )
-    fitting = [name.partition(" ")[0] for name in learning_from(file.format)]
-    if asked is not None and asked not in fitting:
+    methods = [name.partition(" ")[0] for name in learning_from(file.format)]
+    if requested is not None and requested not in methods:
         raise WrongFileFormat(
-            f"method: {file.id} holds {file.format.plural}, and method {asked} does not learn from "
-            f"them. Choose {' or '.join(fitting)}, or leave method out.",
+            f"method: {file.id} holds {file.format.plural}, and method {requested} does not learn "
+            f"from them. Choose {' or '.join(methods)}, or leave method out.",
             param="method",
         )
-    return asked or usual_method(file.format)
+    return requested or usual_method(file.format)
 
 
-def _preview_task(file: File, method: Method, base: Basis, asked: int | None) -> Task:
+def _preview_task(file: File, method: Method, base: Basis, requested: int | None) -> Task:
     """Return how a job with these settings reads the file, except for the date."""
     longest = base.staged.arch.max_positions
-    if asked is not None and asked > longest:
+    if requested is not None and requested > longest:
         raise InvalidRequest(
-            f"max_seq_len is {asked}, but it must be 2 to {longest}, the longest the base model "
-            "takes.",
+            f"max_seq_len is {requested}, but it must be 2 to {longest}, the longest the base "
+            "model takes.",
             param="max_seq_len",
         )
-    length = asked or min(DEFAULT_MAX_SEQ_LEN, longest)
+    length = requested or min(DEFAULT_MAX_SEQ_LEN, longest)
     room = length
     if method == "reinforcement":
         room = rl.room(rl.with_defaults(_DEFAULT_ANSWERS, length), length)

@@ -28,5 +28,5 @@ async def result_content(parts: Parts, file: File, accept: str) -> Response:
     headers = as_download(file.filename)
     if CSV in accept:
         return Response(data, media_type=CSV, headers=headers)
-    coded = base64.b64encode(data)
-    return Response(coded, media_type="application/octet-stream", headers=headers)
+    encoded = base64.b64encode(data)
+    return Response(encoded, media_type="application/octet-stream", headers=headers)

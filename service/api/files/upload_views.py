@@ -6,30 +6,30 @@ from typing import Literal
 from service.api.files import file_views
 from service.api.schemas.uploads import Upload, UploadPart
 from service.db.files import files, upload_parts, uploads
-from service.operations.files.uploads import UploadState, upload_id_of
+from service.operations.files.uploads import UploadState, upload_id_from_file_id
 
 
-def upload_view(found: UploadState, now: datetime) -> Upload:
+def upload_view(state: UploadState, now: datetime) -> Upload:
     """Return one upload with its parts, or with its file."""
-    if found.upload is None:
-        assert found.file is not None
-        return completed_upload(found.file)
-    view = brief_upload(found.upload, now)
-    return view.model_copy(update={"parts": [part_view(one) for one in found.parts]})
+    if state.upload is None:
+        assert state.file is not None
+        return completed_upload(state.file)
+    view = brief_upload(state.upload, now)
+    return view.model_copy(update={"parts": [part_view(part) for part in state.parts]})
 
 
 def brief_upload(upload: uploads.Upload, now: datetime) -> Upload:
     """Return an upload that has not become a file, without its parts."""
     expired = upload.has_expired(now)
-    over: Literal["expired", "cancelled"] = "expired" if expired else "cancelled"
+    end_status: Literal["expired", "cancelled"] = "expired" if expired else "cancelled"
     return Upload(
-        id=upload_id_of(upload.id),
+        id=upload_id_from_file_id(upload.id),
         bytes=upload.expected_bytes or 0,
         created_at=int(upload.created_at.timestamp()),
         expires_at=int(upload.expires_at.timestamp()),
         filename=upload.filename,
         purpose=upload.purpose,
-        status=over if expired or upload.given_up_at is not None else "pending",
+        status=end_status if expired or upload.given_up_at is not None else "pending",
         status_details=upload.refusal["message"] if upload.refusal else None,
         progress=file_views.progress(upload) if _is_completing(upload) else None,
     )
@@ -38,7 +38,7 @@ def brief_upload(upload: uploads.Upload, now: datetime) -> Upload:
 def completed_upload(file: files.File) -> Upload:
     """Return the upload that became this file."""
     return Upload(
-        id=upload_id_of(file.id),
+        id=upload_id_from_file_id(file.id),
         bytes=file.bytes,
         created_at=int(file.created_at.timestamp()),
         expires_at=int((file.created_at + uploads.LIFE).timestamp()),
@@ -54,7 +54,7 @@ def part_view(row: upload_parts.UploadPartRow) -> UploadPart:
     return UploadPart(
         id=row.id,
         created_at=int(row.created_at.timestamp()),
-        upload_id=upload_id_of(row.upload_id),
+        upload_id=upload_id_from_file_id(row.upload_id),
         bytes=row.bytes,
         md5=row.md5,
     )

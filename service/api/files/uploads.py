@@ -33,18 +33,18 @@ _BODY = {"requestBody": {"content": {"multipart/form-data": {"schema": _FORM}}, 
 
 
 @router.post("", operation_id="createUpload")
-async def create(parts: PartsDep, caller: Writer, now: Now, asked: UploadRequest) -> Upload:
+async def create(parts: PartsDep, caller: Writer, now: Now, body: UploadRequest) -> Upload:
     """Begin a file in parts of at most 64 MiB. It expires an hour after the last one."""
-    life = asked.expires_after
-    wanted = uploads.UploadIntent(
-        filename=asked.filename,
-        purpose=asked.purpose,
-        bytes=asked.bytes,
-        mime_type=asked.mime_type,
-        expires_after=life.seconds if life else None,
+    expiry = body.expires_after
+    intent = uploads.UploadIntent(
+        filename=body.filename,
+        purpose=body.purpose,
+        bytes=body.bytes,
+        mime_type=body.mime_type,
+        expires_after=expiry.seconds if expiry else None,
     )
     engine, store, project = parts.engine, parts.store, caller.project_id
-    upload = await uploads.create(engine, store, project, wanted, parts.limits, now)
+    upload = await uploads.create(engine, store, project, intent, parts.limits, now)
     return upload_views.brief_upload(upload, now)
 
 
@@ -76,14 +76,14 @@ async def add_part(request: Request, parts: PartsDep, caller: Writer, upload_id:
 
 @router.post("/{upload_id}/complete", operation_id="completeUpload")
 async def complete(
-    parts: PartsDep, caller: Writer, upload_id: str, asked: UploadCompletion
+    parts: PartsDep, caller: Writer, upload_id: str, body: UploadCompletion
 ) -> Upload:
     """Validate the whole file and store it. Repeating the request is harmless."""
     completion = Completion(
         project_id=caller.project_id,
         upload_id=upload_id,
-        part_ids=asked.part_ids,
-        md5=asked.md5,
+        part_ids=body.part_ids,
+        md5=body.md5,
     )
     with parts.concurrency.slot(WorkKind.UPLOAD, caller.project_id):
         return upload_views.completed_upload(await _complete_upload(parts, completion))
@@ -97,14 +97,14 @@ async def cancel(parts: PartsDep, caller: Writer, now: Now, upload_id: str) -> U
     return upload_views.brief_upload(upload, now)
 
 
-async def _complete_upload(parts: Parts, asked: Completion) -> File:
+async def _complete_upload(parts: Parts, completion: Completion) -> File:
     """Complete the upload, or wait for the request that does."""
     completer = Completer(
         engine=parts.engine, store=parts.store, limits=parts.limits, now=parts.now
     )
-    topic = rows.topic(uploads.file_id_of(asked.upload_id))
+    topic = rows.topic(uploads.file_id_from_upload_id(completion.upload_id))
     with parts.drain.polling(topic) as changed:
-        while (file := await completer.complete(asked)) is None:
+        while (file := await completer.complete(completion)) is None:
             if parts.drain.has_begun:
                 raise ServiceUnavailable(
                     "The service is shutting down while the upload is being completed. "

@@ -14,7 +14,7 @@ from service.api.http import failures
 from service.db.core.notify import Listener
 
 _TOPIC = "drain"  # of this process alone: no notice is sent
-_LAST_SECONDS = 2.0  # to roll back and to answer
+_INTERRUPT_SECONDS = 2.0  # to roll back and to answer
 
 
 class Drain:
@@ -23,8 +23,8 @@ class Drain:
     def __init__(self, listener: Listener) -> None:
         self._listener = listener
         self.has_begun = False
-        self._unanswered: set[asyncio.Task[Any]] = set()
-        self._interrupted: set[asyncio.Task[Any]] = set()
+        self._pending_tasks: set[asyncio.Task[Any]] = set()
+        self._interrupted_tasks: set[asyncio.Task[Any]] = set()
 
     @contextmanager
     def polling(self, topic: str) -> Iterator[asyncio.Event]:
@@ -44,12 +44,12 @@ class Drain:
 
     async def interrupt_requests(self) -> int:
         """Answer the remaining requests with 503; return how many there were."""
-        self._interrupted |= self._unanswered
-        for task in self._interrupted:
+        self._interrupted_tasks |= self._pending_tasks
+        for task in self._interrupted_tasks:
             task.cancel()
-        if self._interrupted:
-            await asyncio.wait(self._interrupted, timeout=_LAST_SECONDS)
-        return len(self._interrupted)
+        if self._interrupted_tasks:
+            await asyncio.wait(self._interrupted_tasks, timeout=_INTERRUPT_SECONDS)
+        return len(self._interrupted_tasks)
 
     async def answer(self, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:
         """Run the app until it has answered or the time is up."""
@@ -57,19 +57,19 @@ class Drain:
         assert task is not None, "uvicorn makes one for each request"
 
         async def send_answer(message: Message) -> None:
-            self._unanswered.discard(task)
+            self._pending_tasks.discard(task)
             await send(message)
 
-        self._unanswered.add(task)
+        self._pending_tasks.add(task)
         try:
             await app(scope, receive, send_answer)
         except asyncio.CancelledError:
-            if task not in self._interrupted or task not in self._unanswered:
+            if task not in self._interrupted_tasks or task not in self._pending_tasks:
                 raise
             task.uncancel()
             await failures.interrupted_answer()(scope, receive, send)
         finally:
-            self._unanswered.discard(task)
+            self._pending_tasks.discard(task)
 
 
 class DrainMiddleware:

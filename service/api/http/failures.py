@@ -26,7 +26,7 @@ from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
 
 log = logging.getLogger(__name__)
-_SOON = {"retry-after": "5"}  # seconds
+_RETRY_SECONDS = {"retry-after": "5"}  # seconds
 
 
 def install(app: FastAPI) -> None:
@@ -42,7 +42,7 @@ def interrupted_answer() -> JSONResponse:
         "The service is shutting down; the outcome of this request is unknown. Retry in a few"
         " seconds."
     )
-    return _answer(ServiceUnavailable(message), _SOON)
+    return _answer(ServiceUnavailable(message), _RETRY_SECONDS)
 
 
 async def _answer_service_error(request: Request, error: Exception) -> JSONResponse:
@@ -67,15 +67,15 @@ async def _answer_http_exception(request: Request, error: Exception) -> JSONResp
     for kind, answer in _HANDLERS.items():  # what JsonRequest raises; FastAPI hides it in a 400
         if isinstance(error.__cause__, kind):
             return await answer(request, error.__cause__)
-    what = f"{request.method} {request.url.path:.200}"
+    prefix = f"{request.method} {request.url.path:.200}"
     if error.status_code == 404:
-        return _answer(UnknownUrl(f"{what}: no such URL. {hints.hint_for(request)}"))
+        return _answer(UnknownUrl(f"{prefix}: no such URL. {hints.hint_for(request)}"))
     if error.status_code == 405:
         allowed = ", ".join(hints.allowed_methods(request))
         return _answer(
-            MethodNotAllowed(f"{what}: this URL takes {allowed} only."), {"allow": allowed}
+            MethodNotAllowed(f"{prefix}: this URL takes {allowed} only."), {"allow": allowed}
         )
-    return _answer(InvalidRequest(f"{what}: {error.detail}."), status=error.status_code)
+    return _answer(InvalidRequest(f"{prefix}: {error.detail}."), status=error.status_code)
 
 
 async def _answer_unstorable_value(request: Request, error: Exception) -> JSONResponse:
@@ -99,7 +99,7 @@ async def _answer_unavailable(request: Request, error: Exception) -> JSONRespons
             "The service's database is read-only now, so nothing was changed. Retry in a minute;"
             " if it persists, contact the operator of the service."
         )
-    return _answer(ServiceUnavailable(message), _SOON)
+    return _answer(ServiceUnavailable(message), _RETRY_SECONDS)
 
 
 async def _answer_database_error(request: Request, error: Exception) -> JSONResponse:
@@ -108,8 +108,10 @@ async def _answer_database_error(request: Request, error: Exception) -> JSONResp
     A server that shuts down or is read-only may raise errors other than OperationalError. An error
     of the driver has no SQLSTATE and would occur again.
     """
-    again = isinstance(error, OperationalError) and bool(getattr(error.orig, "sqlstate", None))
-    answer = _answer_unavailable if again or is_away(error) else _answer_unexpected_error
+    is_retryable = isinstance(error, OperationalError) and bool(
+        getattr(error.orig, "sqlstate", None)
+    )
+    answer = _answer_unavailable if is_retryable or is_away(error) else _answer_unexpected_error
     return await answer(request, error)
 
 

@@ -22,14 +22,14 @@ _HINTS = (
     (r"/v1/v1(/|$)", "The path has /v1 twice: set the base URL to the one that ends in /v1."),
     (r"/(files|fine_tuning|models|uploads)\b", "Paths begin with /v1: set the base URL to .../v1."),
 )
-_OTHERWISE = "See /docs for all URLs."
+_DEFAULT_HINT = "See /docs for all URLs."
 _METHODS = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE")
 
 
 def hint_for(request: Request) -> str:
     """Return a sentence that says what to use instead."""
-    found = (hint for pattern, hint in _HINTS if re.match(pattern, request.url.path))
-    return next(found, _OTHERWISE)
+    hints = (hint for pattern, hint in _HINTS if re.match(pattern, request.url.path))
+    return next(hints, _DEFAULT_HINT)
 
 
 def allowed_methods(request: Request) -> list[str]:

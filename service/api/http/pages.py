@@ -18,17 +18,17 @@ def page(
     kind: type[P],
     items: Sequence[T],
     limit: int,
-    shown: Callable[[T], Any],
-    **more: Any,  # noqa: ANN401 - the list's own members
+    view: Callable[[T], Any],
+    **members: Any,  # noqa: ANN401 - the list's own members
 ) -> P:
     """Return the list envelope; ``items`` has one more than ``limit`` if a page follows."""
-    data = [shown(i) for i in items[:limit]]
+    data = [view(i) for i in items[:limit]]
     return kind(
         data=data,
         first_id=data[0].id if data else None,
         last_id=data[-1].id if data else None,
         has_more=len(items) > limit,
-        **more,
+        **members,
     )
 
 
@@ -42,7 +42,7 @@ def require_known_cursor(items: Sequence[T] | None, after: str | None) -> Sequen
     return items
 
 
-def clamp(limit: int, most: int) -> int:
+def clamp_limit(limit: int, most: int) -> int:
     """Cut a limit that is too large; refuse one below 1."""
     if limit < 1:
         raise InvalidRequest(f"limit is {limit}, but it must be at least 1.", param="limit")

@@ -22,7 +22,7 @@ from uvicorn.server import ServerState
 
 from service.domain.errors import HeadTooLarge, InvalidRequest, RequestTimedOut, ServiceError
 
-_PIECE = 16 * 1024  # bytes parsed at a time, at most
+_MAX_PIECE_BYTES = 16 * 1024  # bytes parsed at a time, at most
 _HEAD_END = b"\r\n\r\n"
 # Without uvicorn's warnings: bad requests of strangers would fill the log.
 _LOG = logging.getLogger("uvicorn.error.requests")
@@ -48,7 +48,7 @@ class ConnectionLimits:
 DEFAULT_LIMITS = ConnectionLimits()
 
 
-def limited(limits: ConnectionLimits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401 - uvicorn wants a class
+def make_protocol(limits: ConnectionLimits = DEFAULT_LIMITS) -> Any:  # noqa: ANN401 - uvicorn wants a class
     """Return what uvicorn's ``Config`` takes as ``http``."""
     return partial(LimitedProtocol, limits=limits)
 
@@ -70,13 +70,13 @@ class LimitedProtocol(HttpToolsProtocol):
         self._limits = limits
         self._backlog = b""  # received and not parsed yet
         self._in_body = False
-        self._moved = False  # the parser has handed on what it held
-        self._held_bytes = 0  # that the parser holds: of an unfinished head or trailer
+        self._has_parser_output = False  # the parser has handed on what it held
+        self._unparsed_bytes = 0  # that the parser holds: of an unfinished head or trailer
         self._refusal: ServiceError | None = None
         self._is_refused = False
         self._unread_bytes = 0  # of a body whose request is answered
         self._unsent_bytes = 0
-        self._idle_since = self._heard_at = self._sent_at = self.loop.time()
+        self._idle_since = self._last_received_at = self._sent_at = self.loop.time()
 
     # --- what the transport calls ----------------------------------------------------------------
 
@@ -88,7 +88,7 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Parse the data, unless too many requests wait."""
-        self._heard_at = self.loop.time()
+        self._last_received_at = self.loop.time()
         self._unset_keepalive_if_required()
         if self._is_refused or self._is_unread():
             self._unread_bytes += len(data)
@@ -109,8 +109,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if self.transport.is_closing() or self._is_refused:
                 start = len(received)
                 break
-            found = received.find(_HEAD_END, start, start + _PIECE)
-            end = found + len(_HEAD_END) if found >= 0 else start + _PIECE
+            position = received.find(_HEAD_END, start, start + _MAX_PIECE_BYTES)
+            end = position + len(_HEAD_END) if position >= 0 else start + _MAX_PIECE_BYTES
             self._feed(received[start:end])
             start = end
         self._backlog = received[start:]
@@ -118,10 +118,10 @@ class LimitedProtocol(HttpToolsProtocol):
             self.flow.pause_reading()
 
     def _feed(self, piece: bytes) -> None:
-        self._moved = False
+        self._has_parser_output = False
         super().data_received(piece)
-        self._held_bytes = 0 if self._moved else self._held_bytes + len(piece)
-        if self._held_bytes > self._limits.head_bytes:
+        self._unparsed_bytes = 0 if self._has_parser_output else self._unparsed_bytes + len(piece)
+        if self._unparsed_bytes > self._limits.head_bytes:
             self._refuse(self._too_large())
 
     # --- what the parser calls -------------------------------------------------------------------
@@ -135,18 +135,18 @@ class LimitedProtocol(HttpToolsProtocol):
 
     def on_headers_complete(self) -> None:
         """Begin the body, if there is one."""
-        self._moved, self._unread_bytes = True, 0
+        self._has_parser_output, self._unread_bytes = True, 0
         super().on_headers_complete()
         self._in_body = True
 
     def on_body(self, body: bytes) -> None:
         """Pass the body on, or drop it after the answer."""
-        self._moved = True
+        self._has_parser_output = True
         super().on_body(body)
 
     def on_message_complete(self) -> None:
         """Wait for the next head."""
-        self._moved, self._in_body = True, False
+        self._has_parser_output, self._in_body = True, False
         self._idle_since = self.loop.time()
         super().on_message_complete()
 
@@ -155,9 +155,9 @@ class LimitedProtocol(HttpToolsProtocol):
         self._idle_since = self.loop.time()
         super().on_response_complete()
         if self._backlog and not self.transport.is_closing():
-            self.loop.call_soon(self._go_on)
+            self.loop.call_soon(self._resume_parsing)
 
-    def _go_on(self) -> None:
+    def _resume_parsing(self) -> None:
         if not self.transport.is_closing():
             self._parse()
 
@@ -170,12 +170,12 @@ class LimitedProtocol(HttpToolsProtocol):
 
         The parser reads nothing after such a request, so its connection ends with the answer.
         """
-        if (cycle := self._newest()) is not None:
+        if (cycle := self._newest_request()) is not None:
             cycle.keep_alive = False
 
     # --- what the server calls -------------------------------------------------------------------
 
-    def check(self) -> None:
+    def check_times(self) -> None:
         """End the connection if it has exceeded one of its times."""
         now, limits = self.loop.time(), self._limits
         if self._is_stuck(now):
@@ -187,8 +187,8 @@ class LimitedProtocol(HttpToolsProtocol):
             if now - self._idle_since > limits.head_seconds:
                 self.transport.close()
         elif not self._in_body or self.flow.read_paused or self.cycle.waiting_for_100_continue:
-            self._heard_at = now  # the client is not what delays the request
-        elif now - self._heard_at > limits.silent_seconds:
+            self._last_received_at = now  # the client is not what delays the request
+        elif now - self._last_received_at > limits.silent_seconds:
             seconds = f"{limits.silent_seconds:g} seconds"
             message = f"The body stalled for {seconds}. Send the request again."
             self._refuse(RequestTimedOut(message))
@@ -201,15 +201,15 @@ class LimitedProtocol(HttpToolsProtocol):
         return now - self._sent_at > self._limits.unsent_seconds
 
     def _is_answered(self) -> bool:
-        cycle = self._newest()
+        cycle = self._newest_request()
         return cycle is None or (cycle.response_complete and not self.pipeline)
 
     def _is_unread(self) -> bool:
         """Return whether the body of an answered request is still arriving."""
-        cycle = self._newest()
+        cycle = self._newest_request()
         return self._in_body and cycle is not None and cycle.response_complete
 
-    def _newest(self) -> RequestResponseCycle | None:
+    def _newest_request(self) -> RequestResponseCycle | None:
         """Return the newest request; None before the first."""
         return self.cycle
 
@@ -230,7 +230,7 @@ class LimitedProtocol(HttpToolsProtocol):
             return
         may_answer = self._is_answered() or (self._in_body and not self.cycle.response_started)
         self._is_refused, self._backlog, self._idle_since = True, b"", self.loop.time()
-        if (cycle := self._newest()) is not None:
+        if (cycle := self._newest_request()) is not None:
             cycle.disconnected = True
             cycle.message_event.set()
         if self.pipeline or not may_answer or not self.transport.can_write_eof():
@@ -241,10 +241,10 @@ class LimitedProtocol(HttpToolsProtocol):
         self.transport.write_eof()
 
 
-def _answer(error: ServiceError, more: list[tuple[bytes, bytes]]) -> bytes:
+def _answer(error: ServiceError, extra_headers: list[tuple[bytes, bytes]]) -> bytes:
     body = json.dumps(error.as_envelope()).encode()
     headers = [
-        *more,
+        *extra_headers,
         (b"content-type", b"application/json"),
         (b"content-length", str(len(body)).encode()),
         (b"connection", b"close"),

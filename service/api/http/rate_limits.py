@@ -16,9 +16,9 @@ from throttled.store import MemoryStore
 from service.domain.errors import RateLimited
 from service.domain.queue.project_limits import REQUESTS_PER_MINUTE
 
-_MOST_KEYS = 65_536  # counted at once; beyond that the least recently used key is dropped
+_MAX_KEYS = 65_536  # counted at once; beyond that the least recently used key is dropped
 _MINUTE = 60  # seconds
-_SOON = 5  # seconds after which a slot may be free
+_RETRY_SECONDS = 5  # seconds after which a slot may be free
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,19 +56,19 @@ class RateLimits:
     """Counts the requests of each key; an unused minute restores its whole limit."""
 
     def __init__(self, per_minute: int = REQUESTS_PER_MINUTE) -> None:
-        store = MemoryStore(options={"MAX_SIZE": _MOST_KEYS})
+        store = MemoryStore(options={"MAX_SIZE": _MAX_KEYS})
         quota = per_min(per_minute, burst=per_minute)
         self._limiter = RateLimiterRegistry.get("gcra")(quota, store)
 
     def count(self, key_id: str) -> RateLimitState:
         """Count a request of this key."""
-        counted = self._limiter.limit(key_id)
-        state = counted.state
+        result = self._limiter.limit(key_id)
+        state = result.state
         return RateLimitState(
             limit=state.limit,
-            remaining=0 if counted.limited else state.remaining,
+            remaining=0 if result.limited else state.remaining,
             resets_in=state.reset_after,
-            retry_in=state.retry_after if counted.limited else 0.0,
+            retry_in=state.retry_after if result.limited else 0.0,
         )
 
 
@@ -93,23 +93,23 @@ class ConcurrencyLimits:
     """Concurrency limits of each kind and project."""
 
     def __init__(self, most: dict[WorkKind, int] | None = None) -> None:
-        self._most = DEFAULT_CONCURRENCY | (most or {})
-        self._held: Counter[tuple[WorkKind, str]] = Counter()
+        self._limits = DEFAULT_CONCURRENCY | (most or {})
+        self._slots_in_use: Counter[tuple[WorkKind, str]] = Counter()
 
     @contextmanager
     def slot(self, kind: WorkKind, project_id: str) -> Iterator[None]:
         """Hold a slot in the context; raises RateLimited where the project has none left."""
-        name, most = (kind, project_id), self._most[kind]
-        if self._held[name] >= most:
+        name, limit = (kind, project_id), self._limits[kind]
+        if self._slots_in_use[name] >= limit:
             raise RateLimited(
-                f"This project has reached its limit of {most} concurrent {kind.value}. Retry when "
-                "one of them has finished.",
-                retry_after=_SOON,
+                f"This project has reached its limit of {limit} concurrent {kind.value}. Retry "
+                "when one of them has finished.",
+                retry_after=_RETRY_SECONDS,
             )
-        self._held[name] += 1
+        self._slots_in_use[name] += 1
         try:
             yield
         finally:
-            self._held[name] -= 1
-            if not self._held[name]:
-                del self._held[name]
+            self._slots_in_use[name] -= 1
+            if not self._slots_in_use[name]:
+                del self._slots_in_use[name]

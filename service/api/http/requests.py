@@ -23,7 +23,7 @@ from service.operations.core import worker_thread
 
 USUAL_BODY = 64 * 1024  # bytes of a JSON body; a route class may have another limit
 LONG_BODY = 1024 * 1024
-_LONG = {  # graders have sources and templates, uploads up to 10,000 parts
+_LONG_BODY_OPERATIONS = {  # graders have sources and templates, uploads up to 10,000 parts
     *("createFineTuningJob", "createFineTuningPlan"),
     *("validateGrader", "runGrader", "completeUpload"),
 }
@@ -82,31 +82,31 @@ def parse_json(body: bytes) -> Any:  # noqa: ANN401 - whatever JSON holds
     except UnicodeDecodeError:
         raise InvalidRequest("The body is not UTF-8. Send JSON in UTF-8.") from None
     except strict_json.UnstorableText as error:
-        where = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
-        raise InvalidRequest(f"{error}.", param=f"{where!a}"[1:-1] or None) from None
+        param = ".".join(str(p - 1) if isinstance(p, int) else p for p in error.path)
+        raise InvalidRequest(f"{error}.", param=f"{param!a}"[1:-1] or None) from None
     except ValueError as error:
         raise InvalidRequest(f"The body is not valid JSON: {error}.") from None
 
 
 async def read_body(
-    request: Request, most: int, place: AbstractContextManager[None] | None = None
+    request: Request, max_bytes: int, slot: AbstractContextManager[None] | None = None
 ) -> bytes:
-    """Return the whole body, or raise PayloadTooLarge once it is longer than ``most`` bytes.
+    """Return the whole body, or raise PayloadTooLarge once it is longer than ``max_bytes`` bytes.
 
-    Bytes beyond the usual size are read within ``place``. FastAPI's own ``max_body_size`` answers
+    Bytes beyond the usual size are read within ``slot``. FastAPI's own ``max_body_size`` answers
     in plain text, which OpenAI's clients cannot read.
     """
     body = bytearray()
     try:
-        with ExitStack() as held:
+        with ExitStack() as stack:
             async with asyncio.timeout(_BODY_SECONDS):
                 async for chunk in request.stream():
                     body += chunk
-                    if len(body) > most:
-                        raise _too_large(most)
-                    if place is not None and len(body) > USUAL_BODY:
-                        held.enter_context(place)
-                        place = None
+                    if len(body) > max_bytes:
+                        raise _too_large(max_bytes)
+                    if slot is not None and len(body) > USUAL_BODY:
+                        stack.enter_context(slot)
+                        slot = None
     except TimeoutError:
         raise RequestTimedOut(
             f"The body did not arrive within {_BODY_SECONDS:g} seconds. Send it again."
@@ -114,9 +114,9 @@ async def read_body(
     return bytes(body)
 
 
-def _too_large(most: int) -> PayloadTooLarge:
+def _too_large(max_bytes: int) -> PayloadTooLarge:
     return PayloadTooLarge(
-        f"The body is longer than {most} bytes, the limit for this URL. Shorten it; upload "
+        f"The body is longer than {max_bytes} bytes, the limit for this URL. Shorten it; upload "
         "training rows as a file: POST /v1/files."
     )
 
@@ -130,8 +130,8 @@ class JsonRequest(Request):
         """Return the whole body, read once the sender is authenticated."""
         if not hasattr(self, "_body"):
             caller = await authenticate(self)
-            place = parts_of(self).concurrency.slot(WorkKind.LONG_BODY, caller.project_id)
-            self._body = await read_body(self, self.longest_body, place)
+            slot = parts_of(self).concurrency.slot(WorkKind.LONG_BODY, caller.project_id)
+            self._body = await read_body(self, self.longest_body, slot)
         return self._body
 
     async def json(self) -> Any:  # noqa: ANN401 - whatever JSON holds
@@ -143,7 +143,7 @@ class JsonRequest(Request):
         body = await self.body()
         return (
             await worker_thread.run_in_worker(parse_json, body)
-            if len(body) > worker_thread.LONG
+            if len(body) > worker_thread.LARGE_BYTES
             else parse_json(body)
         )
 
@@ -162,7 +162,7 @@ class JsonRoute(APIRoute):
     def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
         """Wrap FastAPI's handler, as its documentation shows for custom requests."""
         handle = super().get_route_handler()
-        kind = LongRequest if self.operation_id in _LONG else self.request_class
+        kind = LongRequest if self.operation_id in _LONG_BODY_OPERATIONS else self.request_class
 
         async def handle_json(request: Request) -> Response:
             return await handle(kind(request.scope, request.receive))

@@ -16,6 +16,6 @@ _HSTS = {"strict-transport-security": "max-age=31536000"}  # a year
 
 def safe_headers(scope: Scope) -> Mapping[str, str]:
     """Return the headers of an answer that does not set them itself."""
-    kept = {} if scope["path"].startswith(f"{ASSETS}/") else {"cache-control": "no-store"}
+    caching = {} if scope["path"].startswith(f"{ASSETS}/") else {"cache-control": "no-store"}
     # uvicorn takes the scheme from a proxy that FORWARDED_ALLOW_IPS names.
-    return _ALWAYS | kept | (_HSTS if scope["scheme"] == "https" else {})
+    return _ALWAYS | caching | (_HSTS if scope["scheme"] == "https" else {})

@@ -15,7 +15,12 @@ import uvicorn
 from starlette.types import ASGIApp
 
 from service.api.http.drain import Drain
-from service.api.http.protocol import DEFAULT_LIMITS, ConnectionLimits, LimitedProtocol, limited
+from service.api.http.protocol import (
+    DEFAULT_LIMITS,
+    ConnectionLimits,
+    LimitedProtocol,
+    make_protocol,
+)
 
 log = logging.getLogger(__name__)
 _TICKS = 10  # of uvicorn's main loop between two checks of the connections: a second
@@ -39,7 +44,7 @@ class DrainingServer(uvicorn.Server):
             app,
             host=host,
             port=port,
-            http=limited(limits),
+            http=make_protocol(limits),
             ws="none",
             log_config=None,
             access_log=False,
@@ -59,7 +64,7 @@ class DrainingServer(uvicorn.Server):
         if counter % _TICKS == 0:
             for connection in list(self.server_state.connections):
                 assert isinstance(connection, LimitedProtocol)
-                connection.check()
+                connection.check_times()
         return await super().on_tick(counter)
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:

@@ -25,7 +25,7 @@ from service.api.schemas.jobs import Job
 from service.db.projects.keys import Caller
 
 PING_SECONDS: Final = 15
-PAGE: Final = 100  # events read at once
+PAGE_SIZE: Final = 100  # events read at once
 _TERMINAL = ("succeeded", "failed", "cancelled")
 DONE: Final = ServerSentEvent(data="[DONE]")
 EventStream = AsyncGenerator[ServerSentEvent | bytes, None]  # bytes: events that are encoded
@@ -45,22 +45,22 @@ LastEventId = Annotated[
 class _Stream(EventSourceResponse):
     """A response that holds one of its project's slots while it is sent."""
 
-    place: AbstractContextManager[None]
+    slot: AbstractContextManager[None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the events; raise RateLimited before that, where no slot is left."""
-        with self.place:
+        with self.slot:
             await super().__call__(scope, receive, send)
 
 
 def stream_response(parts: Parts, caller: Caller, source: EventStream) -> EventSourceResponse:
     """Return a response that sends the events and pings until its time limit."""
     stream = _Stream(
-        _limit_time(source, parts.stream_life.total_seconds()),
+        _limit_time(source, parts.stream_lifetime.total_seconds()),
         ping=PING_SECONDS,
         ping_message_factory=lambda: ServerSentEvent(event="ping", data="{}"),
     )
-    stream.place = parts.concurrency.slot(WorkKind.POLL, caller.project_id)
+    stream.slot = parts.concurrency.slot(WorkKind.POLL, caller.project_id)
     return stream
 
 
@@ -77,22 +77,22 @@ class SharedReads:
     """Reads the next version of a job once for all streams that wait for it."""
 
     def __init__(self) -> None:
-        self._reading: dict[tuple[str, str, int], asyncio.Task[tuple[Job, bytes]]] = {}
+        self._reads: dict[tuple[str, str, int], asyncio.Task[tuple[Job, bytes]]] = {}
 
     async def read_next(
         self, parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
     ) -> tuple[Job, bytes]:
         """Return the job and its event after a change, a timeout or the start of a shutdown."""
         key = (project_id, job.id, job.version)
-        task = self._reading.get(key)
+        task = self._reads.get(key)
         if task is None:
             task = asyncio.create_task(_read_next(parts, project_id, job, find))
-            self._reading[key] = task
+            self._reads[key] = task
             task.add_done_callback(lambda done: self._forget(key, done))
         return await asyncio.shield(task)
 
     def _forget(self, key: tuple[str, str, int], task: asyncio.Task[tuple[Job, bytes]]) -> None:
-        del self._reading[key]
+        del self._reads[key]
         if not task.cancelled():
             task.exception()  # each stream that still waits raises it
 
@@ -101,8 +101,8 @@ async def _read_next(
     parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
 ) -> tuple[Job, bytes]:
     await waiting.wait_for_change(parts, job.id, project_id, _known_version(job.version))
-    news = await find()
-    return news, _encode_job(news)
+    changed_job = await find()
+    return changed_job, _encode_job(changed_job)
 
 
 async def stream_job(
@@ -119,8 +119,8 @@ async def stream_job(
         if job.status in _TERMINAL:
             yield DONE
             return
-        known = job.version
-        while job.version == known:
+        version = job.version
+        while job.version == version:
             if parts.drain.has_begun:
                 return
             job, encoded = await shared.read_next(parts, project_id, job, find)
@@ -139,20 +139,20 @@ async def stream_events(
 ) -> EventStream:
     """Yield the events after the named one, oldest first, until the job is over."""
     while not parts.drain.has_begun:
-        found, version, over = await read(after)
-        for one in found:
-            yield event("event", one.id, one.model_dump(mode="json"))
-            after = one.id
-        if found:
+        events, version, is_over = await read(after)
+        for item in events:
+            yield event("event", item.id, item.model_dump(mode="json"))
+            after = item.id
+        if events:
             continue
-        if over:
+        if is_over:
             yield DONE
             return
         await waiting.wait_for_change(parts, job_id, project_id, _known_version(version))
 
 
 def _known_version(version: int) -> KnownVersions:
-    seconds = waiting.LONGEST_SECONDS
+    seconds = waiting.MAX_WAIT_SECONDS
     return KnownVersions(versions=frozenset({version}), waits=True, seconds=seconds)
 
 

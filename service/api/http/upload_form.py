@@ -18,10 +18,10 @@ from service.domain.storage.file_expiry import ANCHOR_FIELD, SECONDS_FIELD
 
 FILE, PURPOSE = "file", "purpose"
 FIELDS = (PURPOSE, ANCHOR_FIELD, SECONDS_FIELD)
-_LONGEST_FIELD = 4096
-_LONGEST_NAME = 255  # of the file
+_MAX_FIELD_BYTES = 4096
+_MAX_NAME_LENGTH = 255  # of the file
 _ENCODINGS = (b"base64", b"quoted-printable")  # forbidden by RFC 7578
-_LONGEST_END = 64 * 1024  # after the last boundary
+_MAX_END_BYTES = 64 * 1024  # after the last boundary
 
 
 class UploadForm:
@@ -31,10 +31,12 @@ class UploadForm:
         self, request: Request, *, file: str = FILE, fields: Sequence[str] = FIELDS
     ) -> None:
         self._file, self._fields = file, fields
-        self._needs = " and ".join(f"`{name}`" for name in (*fields[:1], file))
+        self._required_fields = " and ".join(f"`{name}`" for name in (*fields[:1], file))
         kind, options = parse_options_header(request.headers.get("content-type"))
         if kind != b"multipart/form-data" or not options.get(b"boundary"):
-            raise InvalidRequest(f"Send multipart/form-data with {self._needs}.", param=file)
+            raise InvalidRequest(
+                f"Send multipart/form-data with {self._required_fields}.", param=file
+            )
         self.filename = "upload"
         self.expected_bytes = _length(request)
         self._values: dict[str, str] = {}
@@ -44,7 +46,7 @@ class UploadForm:
         self._value = bytearray()
         self._header_name, self._header_value = bytearray(), bytearray()
         self._end_bytes = 0
-        self._has_file = self._is_whole = False
+        self._has_file = self._is_complete = False
         self._parser = self._make_parser(options[b"boundary"])
 
     @property
@@ -63,7 +65,7 @@ class UploadForm:
         while not self._has_file:
             if not await self._read_on():
                 raise MissingParameter(
-                    f"{self._file}: missing. Send {self._needs}.",
+                    f"{self._file}: missing. Send {self._required_fields}.",
                     param=self._file,
                 )
 
@@ -72,21 +74,21 @@ class UploadForm:
 
         Raises ClientDisconnect when the connection is lost.
         """
-        more = True
-        while more:
+        has_more = True
+        while has_more:
             for piece in self._pieces:
                 yield piece
             self._pieces.clear()
-            more = await self._read_on()
-        if not self._is_whole:
+            has_more = await self._read_on()
+        if not self._is_complete:
             raise InvalidRequest("The form ends before its last boundary.", param=self._file)
 
     async def _read_on(self) -> bool:
         """Parse the next piece of the body; return False at its end."""
         chunk = await anext(self._stream, b"")
-        if self._is_whole:
+        if self._is_complete:
             self._end_bytes += len(chunk)
-            if self._end_bytes > _LONGEST_END:
+            if self._end_bytes > _MAX_END_BYTES:
                 raise InvalidRequest("The form goes on after its last boundary.", param=self._file)
             return bool(chunk)
         try:
@@ -139,7 +141,7 @@ class UploadForm:
             raise InvalidRequest("A part of the form has two names.", param=name or None)
         if name not in (self._file, *self._fields):
             raise UnknownParameter(
-                f"{name!a:.60}: not supported. Send {self._needs} only.",
+                f"{name!a:.60}: not supported. Send {self._required_fields} only.",
                 param=name[:60] or None,
             )
         if name in self._values:
@@ -157,9 +159,9 @@ class UploadForm:
             raise InvalidRequest(
                 f"{self._file}: its name holds a control character.", param=self._file
             )
-        if len(filename) > _LONGEST_NAME:
+        if len(filename) > _MAX_NAME_LENGTH:
             raise InvalidRequest(
-                f"{self._file}: its name is longer than {_LONGEST_NAME} characters. Shorten it.",
+                f"{self._file}: its name is longer than {_MAX_NAME_LENGTH} characters. Shorten it.",
                 param=self._file,
             )
         self.filename = filename or self.filename
@@ -168,7 +170,7 @@ class UploadForm:
     def _end_headers(self) -> None:
         if self._name is None:
             raise InvalidRequest(
-                f"A part of the form has no name. Send {self._needs}.", param=self._file
+                f"A part of the form has no name. Send {self._required_fields}.", param=self._file
             )
 
     def _add_data(self, data: bytes, start: int, end: int) -> None:
@@ -176,7 +178,7 @@ class UploadForm:
             self._pieces.append(data[start:end])
             return
         self._value += data[start:end]
-        if len(self._value) > _LONGEST_FIELD:
+        if len(self._value) > _MAX_FIELD_BYTES:
             raise InvalidRequest(f"{self._name}: too long.", param=self._name)
 
     def _end_part(self) -> None:
@@ -186,7 +188,7 @@ class UploadForm:
                 self.expires_after()  # before the file comes
 
     def _end(self) -> None:
-        self._is_whole = True
+        self._is_complete = True
 
 
 def _extended_filename(disposition: bytes) -> str:
@@ -197,8 +199,8 @@ def _extended_filename(disposition: bytes) -> str:
     """
     message = Message()
     message["content-disposition"] = disposition.decode("latin-1")
-    found: list[tuple[str, Any]] = message.get_params([], header="content-disposition")
-    for name, value in found:
+    params: list[tuple[str, Any]] = message.get_params([], header="content-disposition")
+    for name, value in params:
         if name.lower() == "filename" and isinstance(value, tuple):
             charset, _, encoded = value
             try:
@@ -210,5 +212,5 @@ def _extended_filename(disposition: bytes) -> str:
 
 def _length(request: Request) -> int | None:
     """Return the length of the whole body; None when it comes in chunks."""
-    given = request.headers.get("content-length", "")
-    return int(given) if given.isdecimal() and len(given) < 19 else None
+    header = request.headers.get("content-length", "")
+    return int(header) if header.isdecimal() and len(header) < 19 else None

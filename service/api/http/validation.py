@@ -36,7 +36,7 @@ _FOREIGN_NAMES = {
     "deadline": "Use infrastructure.deadline, in Unix seconds.",
 }
 _EXPECTED = "Send JSON with the header `Content-Type: application/json`"
-_LONGEST_NAME = 64  # that is compared with ours: the cost grows with its square
+_MAX_NAME_LENGTH = 64  # that is compared with ours: the cost grows with its square
 Path = tuple[int | str, ...]
 Faults = Sequence[Any]  # pydantic's errors()
 
@@ -44,8 +44,8 @@ Faults = Sequence[Any]  # pydantic's errors()
 def request_error(request: Request, error: RequestValidationError) -> ServiceError:
     """Return the error that names the first member at fault, and what to send instead."""
     faults: Faults = error.errors()
-    place, *path = faults[0]["loc"]
-    if place != "body":
+    location, *path = faults[0]["loc"]
+    if location != "body":
         return _parameter_error(faults[0], ".".join(map(str, path)))
     if isinstance(error.body, bytes):
         return _media_type_error(request)
@@ -68,20 +68,20 @@ def member_error(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 -
     if path[-1] in _NUMBERS:
         path, message = path[:-1], f"{message}, or 'auto'"
     model = _model_at(kind, path[:-1])
-    where = ".".join(map(str, path))
+    param = ".".join(map(str, path))
     if fault["type"] == "extra_forbidden":
-        message = f"{where}: unknown member. {_suggest_member(model, path)}"
-        return UnknownParameter(message, param=where)
+        message = f"{param}: unknown member. {_suggest_member(model, path)}"
+        return UnknownParameter(message, param=param)
     if fault["type"] == "missing":
-        message = f"{where}: missing. {_description(model, path[-1])}".rstrip()
-        return MissingParameter(message, param=where)
-    return InvalidRequest(f"{where}: {message}.", param=where)
+        message = f"{param}: missing. {_description(model, path[-1])}".rstrip()
+        return MissingParameter(message, param=param)
+    return InvalidRequest(f"{param}: {message}.", param=param)
 
 
 def _media_type_error(request: Request) -> ServiceError:
     kind = request.headers.get("content-type")
-    given = f"has content type {kind:.80}" if kind else "has no content type"
-    return UnsupportedMediaType(f"The body {given}, but JSON is expected. {_EXPECTED}.")
+    fault = f"has content type {kind:.80}" if kind else "has no content type"
+    return UnsupportedMediaType(f"The body {fault}, but JSON is expected. {_EXPECTED}.")
 
 
 def _parameter_error(fault: dict[str, Any], name: str) -> ServiceError:
@@ -100,11 +100,11 @@ def _suggest_member(model: type[BaseModel] | None, path: Path) -> str:
         return _FOREIGN_NAMES[str(path[-1])]
     if model is None:
         return "Leave it out."
-    known = sorted(field.alias or name for name, field in model.model_fields.items())
-    near = difflib.get_close_matches(str(path[-1])[:_LONGEST_NAME], known, n=1)
-    if near:
-        return f"Did you mean {'.'.join(map(str, (*path[:-1], near[0])))}?"
-    return f"Known members here: {', '.join(known)}."
+    members = sorted(field.alias or name for name, field in model.model_fields.items())
+    matches = difflib.get_close_matches(str(path[-1])[:_MAX_NAME_LENGTH], members, n=1)
+    if matches:
+        return f"Did you mean {'.'.join(map(str, (*path[:-1], matches[0])))}?"
+    return f"Known members here: {', '.join(members)}."
 
 
 def _description(model: type[BaseModel] | None, name: int | str) -> str:
@@ -113,12 +113,18 @@ def _description(model: type[BaseModel] | None, name: int | str) -> str:
 
 def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 - any annotation
     """Return the model whose member ``path`` leads to; None where it is no model."""
-    found = _models(kind)
+    models = _models(kind)
     for step in path:
-        within = [m.model_fields[step].annotation for m in found if step in m.model_fields]
-        named = [m for m in found if m.__name__ == step]  # pydantic names the sides of a union
-        found = named or [model for one in within for model in _models(one)] or found
-    return found[0] if found else None
+        annotations = [m.model_fields[step].annotation for m in models if step in m.model_fields]
+        named_models = [
+            m for m in models if m.__name__ == step
+        ]  # pydantic names the sides of a union
+        models = (
+            named_models
+            or [model for annotation in annotations for model in _models(annotation)]
+            or models
+        )
+    return models[0] if models else None
 
 
 def _models(kind: Any) -> list[type[BaseModel]]:  # noqa: ANN401 - any annotation

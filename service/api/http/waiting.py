@@ -12,7 +12,7 @@ from service.db.core import notify
 from service.db.jobs import job_versions as versions
 from service.domain.errors import InvalidRequest
 
-LONGEST_SECONDS = 60.0
+MAX_WAIT_SECONDS = 60.0
 _MARGIN_SECONDS = 5.0  # for the answer to arrive before the client's own time-out
 _RECHECK_SECONDS = 5.0  # notices may be lost; the version is also read this often
 _WAIT = re.compile(r"(?:^|[,;\s])wait\s*=\s*\"?(\d+)", re.IGNORECASE)
@@ -26,7 +26,7 @@ class KnownVersions:
     waits: bool  # then the status is always 200: OpenAI's client takes a 304 for an error
     seconds: float
 
-    def has(self, version: int) -> bool:
+    def contains(self, version: int) -> bool:
         """Return whether the caller has this version already."""
         return version in self.versions
 
@@ -43,27 +43,29 @@ async def read_known_versions(
     """Read the known versions and the waiting time from a request."""
     preferred = _WAIT.search(prefer or "")
     seconds = wait if wait is not None else float(preferred.group(1)) if preferred else 0.0
-    have = set(parse_etags(if_none_match))
+    known_versions = set(parse_etags(if_none_match))
     if version is not None:
-        have.add(version)
+        known_versions.add(version)
     return KnownVersions(
-        versions=frozenset(have),
+        versions=frozenset(known_versions),
         waits=wait is not None or preferred is not None,
-        seconds=min(seconds, LONGEST_SECONDS, _client_timeout(x_stainless_read_timeout)),
+        seconds=min(seconds, MAX_WAIT_SECONDS, _client_timeout(x_stainless_read_timeout)),
     )
 
 
-async def wait_for_change(parts: Parts, job_id: str, project_id: str, known: KnownVersions) -> None:
-    """Return once the job has another version than ``known``, is gone, or time is up."""
+async def wait_for_change(
+    parts: Parts, job_id: str, project_id: str, known_versions: KnownVersions
+) -> None:
+    """Return once the job has another version than ``known_versions``, is gone, or time is up."""
     loop = asyncio.get_running_loop()
-    deadline = loop.time() + known.seconds
+    deadline = loop.time() + known_versions.seconds
     with parts.drain.polling(versions.topic(job_id)) as changed:
-        while (left := deadline - loop.time()) > 0 and not parts.drain.has_begun:
+        while (remaining_s := deadline - loop.time()) > 0 and not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
                 version = await versions.current(conn, job_id, project_id)
-            if version is None or not known.has(version):
+            if version is None or not known_versions.contains(version):
                 return
-            await notify.wait(changed, min(left, _RECHECK_SECONDS))
+            await notify.wait(changed, min(remaining_s, _RECHECK_SECONDS))
 
 
 def etag(version: int) -> str:

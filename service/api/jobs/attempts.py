@@ -70,13 +70,19 @@ def _steps(record: AttemptRecord) -> dict[str, Any]:
     """Return the first and last step, and how many steps were repeated later."""
     if not record.generations:
         return {"from_step": None, "last_step": None, "steps": 0, "lost_steps": 0}
-    loaded = [start_step(o) for o in record.generations]
-    last = max([*loaded, *(t.step for t in record.nodes), *(a.reached for a in record.again)])
+    start_steps = [start_step(o) for o in record.generations]
+    last = max(
+        [
+            *start_steps,
+            *(t.step for t in record.nodes),
+            *(a.last_step for a in record.repeated_steps),
+        ]
+    )
     return {
-        "from_step": loaded[0],
+        "from_step": start_steps[0],
         "last_step": last,
-        "steps": last - loaded[0],
-        "lost_steps": sum(a.lost for a in record.again),
+        "steps": last - start_steps[0],
+        "lost_steps": sum(a.lost_steps for a in record.repeated_steps),
     }
 
 

@@ -7,7 +7,7 @@ from fastapi import APIRouter, Response
 
 from service.api.deps import Db, Parts, PartsDep, Reader
 from service.api.http import streams
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.schemas.events import (
     Checkpoint,
     CheckpointList,
@@ -24,7 +24,7 @@ from service.operations.jobs import jobs
 from service.operations.models.models import full_name
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
-_MOST = 100
+_MAX_LIMIT = 100
 
 
 @router.get("/{job_id}/events", operation_id="listFineTuningEvents")
@@ -33,9 +33,9 @@ async def list_events(
 ) -> EventList:
     """List the job's events, newest first."""
     await jobs.get(db, caller.project_id, job_id)
-    limit = clamp(limit, _MOST)
-    found = await events.newest(db, job_id, after=after, limit=limit + 1)
-    return page(EventList, require_known_cursor(found, after), limit, _event)
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    items = await events.newest(db, job_id, after=after, limit=limit + 1)
+    return page(EventList, require_known_cursor(items, after), limit, _event)
 
 
 @router.get(
@@ -50,8 +50,8 @@ async def stream_events(
     """Stream the job's events, oldest first, and new ones until the job is over."""
     read = partial(_read_next, parts, caller.project_id, job_id)
     await read(last_event_id)  # refuses what is not known
-    sent = streams.stream_events(parts, caller.project_id, job_id, read, last_event_id)
-    return streams.stream_response(parts, caller, sent)
+    stream = streams.stream_events(parts, caller.project_id, job_id, read, last_event_id)
+    return streams.stream_response(parts, caller, stream)
 
 
 async def _read_next(
@@ -60,9 +60,9 @@ async def _read_next(
     """Return the next events, the job's version before they were read, and if it was over."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, project_id, job_id)
-        found = await events.following(conn, job_id, after=after, limit=streams.PAGE)
-    shown = [_event(event) for event in require_known_cursor(found, after)]
-    return shown, job.version, job.state in JOB_TERMINAL
+        rows = await events.following(conn, job_id, after=after, limit=streams.PAGE_SIZE)
+    items = [_event(event) for event in require_known_cursor(rows, after)]
+    return items, job.version, job.state in JOB_TERMINAL
 
 
 @router.get("/{job_id}/checkpoints", operation_id="listFineTuningJobCheckpoints")
@@ -71,10 +71,10 @@ async def list_checkpoints(
 ) -> CheckpointList:
     """List the job's committed checkpoints, newest first."""
     job = await jobs.get(db, caller.project_id, job_id)
-    limit = clamp(limit, _MOST)
-    found = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    items = await checkpoints.newest(db, job_id, after=after, limit=limit + 1)
     return page(
-        CheckpointList, require_known_cursor(found, after), limit, lambda c: _checkpoint(job, c)
+        CheckpointList, require_known_cursor(items, after), limit, lambda c: _checkpoint(job, c)
     )
 
 
@@ -91,19 +91,19 @@ def _event(event: events.Event) -> Event:
 
 
 def _checkpoint(job: JobRow, checkpoint: checkpoints.CheckpointRow) -> Checkpoint:
-    measured = {
+    metrics = {
         "train_loss": checkpoint.loss,
         "train_mean_token_accuracy": checkpoint.accuracy,
         "valid_loss": checkpoint.valid_loss,
     }
-    finite = {k: v for k, v in measured.items() if v is not None and math.isfinite(v)}
+    finite_metrics = {k: v for k, v in metrics.items() if v is not None and math.isfinite(v)}
     return Checkpoint(
         id=checkpoint.id,
         created_at=int(checkpoint.committed_at.timestamp()),
         fine_tuned_model_checkpoint=lineage.checkpoint_name(full_name(job), checkpoint.step),
         fine_tuning_job_id=job.id,
         step_number=checkpoint.step,
-        metrics=CheckpointMetrics(step=checkpoint.step, **finite),
+        metrics=CheckpointMetrics(step=checkpoint.step, **finite_metrics),
         kind=checkpoint.kind,
         kept_as=checkpoint.kept_as,
         size_bytes=checkpoint.size,

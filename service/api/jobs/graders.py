@@ -16,33 +16,33 @@ _NO_ERRORS: dict[str, bool | None] = {
 
 
 @router.post("/validate", operation_id="validateGrader")
-async def validate(parts: PartsDep, caller: Reader, asked: ValidateGraderRequest) -> ValidGrader:
+async def validate(parts: PartsDep, caller: Reader, body: ValidateGraderRequest) -> ValidGrader:
     """Return the grader as it came, or what is wrong with it."""
-    await parts.graders.check_sources(check_grader(asked.grader, "grader"))
-    return ValidGrader(grader=asked.grader)
+    await parts.graders.check_sources(check_grader(body.grader, "grader"))
+    return ValidGrader(grader=body.grader)
 
 
 @router.post("/run", operation_id="runGrader")
-async def run(parts: PartsDep, caller: Writer, asked: RunGraderRequest) -> GraderRun:
+async def run(parts: PartsDep, caller: Writer, body: RunGraderRequest) -> GraderRun:
     """Grade one answer as a training run would.
 
     Graders of type `python` and `reward_model` are refused, alone and in a `multi`: no code of
     users runs here. Try those with `python -m trainer.graders` on your own machine.
     """
-    told = await parts.graders.run(asked.grader, asked.model_sample, asked.item or {})
-    faults = _NO_ERRORS | dict.fromkeys(told["faults"], True)
-    errors = GraderErrors.model_validate(faults | {"details": told["details"] or None})
+    result = await parts.graders.run(body.grader, body.model_sample, body.item or {})
+    faults = _NO_ERRORS | dict.fromkeys(result["faults"], True)
+    errors = GraderErrors.model_validate(faults | {"details": result["details"] or None})
     return GraderRun(
-        reward=told["reward"],
+        reward=result["reward"],
         metadata=GraderMetadata(
-            name=str(asked.grader.get("name", "")),
-            type=str(asked.grader["type"]),
+            name=str(body.grader.get("name", "")),
+            type=str(body.grader["type"]),
             errors=errors,
-            execution_time=told["seconds"],
-            scores=told["rewards"],
+            execution_time=result["seconds"],
+            scores=result["rewards"],
             token_usage=None,
             sampled_model_name=None,
         ),
-        sub_rewards=told["rewards"],
+        sub_rewards=result["rewards"],
         model_grader_token_usage_per_model={},
     )

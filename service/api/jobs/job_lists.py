@@ -7,7 +7,7 @@ from fastapi import APIRouter, Depends, Query, Request, Response
 
 from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.http import streams
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.http.requests import JsonRoute
 from service.api.jobs import job_views, live_lists
 from service.api.jobs.live_lists import LiveLists
@@ -20,8 +20,8 @@ from service.domain.errors import InvalidRequest
 from service.domain.states import OPENAI_STATUS, PHASE_GROUPS, JobState
 
 router = APIRouter(prefix="/fine_tuning", tags=["Fine-tuning"], route_class=JsonRoute)
-_MOST = 100
-_LONGEST_SEARCH = 200
+_MAX_LIMIT = 100
+_MAX_SEARCH_LENGTH = 200
 Metadata = Annotated[
     str | None,
     Query(description="`metadata[key]=value` filters; `metadata=null`: jobs without metadata."),
@@ -31,7 +31,7 @@ Phases = Annotated[list[PhaseGroup] | None, Query(description="Group of phases; 
 Search = Annotated[
     str,
     Query(
-        max_length=_LONGEST_SEARCH,
+        max_length=_MAX_SEARCH_LENGTH,
         description="Part of the id, the suffix, the model or a metadata value, in any case.",
     ),
 ]
@@ -74,8 +74,8 @@ async def list_jobs(
     """List jobs, newest first unless `sort` and `order` say otherwise."""
     if after is not None and await rows.find(db, after, caller.project_id) is None:
         require_known_cursor(None, after)
-    limit = clamp(limit, _MOST)
-    found = await job_lists.page(
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    items = await job_lists.page(
         db,
         caller.project_id,
         now,
@@ -85,7 +85,7 @@ async def list_jobs(
         sort=sort,
         ascending=order == "asc",
     )
-    return page(JobList, found, limit, lambda overview: job_views.job_summary(overview, now))
+    return page(JobList, items, limit, lambda overview: job_views.job_summary(overview, now))
 
 
 @router.get(
@@ -130,13 +130,13 @@ async def get_summary(db: Db, caller: Reader, now: Now) -> JobsSummary:
 async def _month(db: Db, project_id: str, since: datetime, now: datetime) -> Month:
     """Return this month's cost, as `/v1/organization/costs` counts it."""
     width = int((now - since).total_seconds()) + 1
-    (whole,) = await project_costs.by_bucket(
+    (month,) = await project_costs.by_bucket(
         db, project_id, since, max(now, since.replace(microsecond=1)), width, now
     )
     return Month(
         since=int(since.timestamp()),
-        spent=job_views.money(whole.machines + whole.storage),
-        saved=job_views.money(whole.on_demand - whole.machines),
+        spent=job_views.money(month.machines + month.storage),
+        saved=job_views.money(month.on_demand - month.machines),
     )
 
 

@@ -35,141 +35,148 @@ from trainer.contract import (
     sources,
 )
 
-_AT = "method.reinforcement"
+_REINFORCEMENT_PATH = "method.reinforcement"
 _OPENAIS_THREE = set(Hyperparameters.__dataclass_fields__)
-_AS_ASKED = Training.__dataclass_fields__.keys() & TrainingRequest.model_fields
+_COPIED_MEMBERS = Training.__dataclass_fields__.keys() & TrainingRequest.model_fields
 _MESSAGES: dict[str, type[Any]] = {
     "mix": Mix,
     "curriculum": Curriculum,
     "learning_rate_scaling": LearningRateScaling,
 }
-_USUAL = Reinforcement(algorithm="", grader="", answers=0, max_answer_tokens=0)
+_DEFAULT_REINFORCEMENT = Reinforcement(algorithm="", grader="", answers=0, max_answer_tokens=0)
 
 
-def method_of(asked: JobRequest) -> Method:
+def method_of(request: JobRequest) -> Method:
     """Return the training method; supervised by default."""
-    return asked.method.type if asked.method else "supervised"
+    return request.method.type if request.method else "supervised"
 
 
-def hyperparameters_of(asked: JobRequest) -> Hyperparameters:
+def hyperparameters_of(request: JobRequest) -> Hyperparameters:
     """Return the hyperparameters from ``method`` or the deprecated place, not from both."""
-    new = asked.method.hyperparameters if asked.method else None
-    if new is not None and asked.hyperparameters is not None:
+    new = request.method.hyperparameters if request.method else None
+    if new is not None and request.hyperparameters is not None:
         raise InvalidRequest(
-            f"Give hyperparameters once: in method.{method_of(asked)}.hyperparameters.",
+            f"Give hyperparameters once: in method.{method_of(request)}.hyperparameters.",
             param="hyperparameters",
         )
-    chosen = new or asked.hyperparameters or HyperparametersRequest()
+    chosen = new or request.hyperparameters or HyperparametersRequest()
     return Hyperparameters(**chosen.model_dump(include=_OPENAIS_THREE))
 
 
-def training_of(asked: JobRequest) -> Training:
+def training_of(request: JobRequest) -> Training:
     """Return the method and Rekindle's training options."""
-    training, method = asked.training, asked.method
+    training, method = request.training, request.method
     if method:
         _refuse_other_methods(method)
-    members = {name: getattr(training, name) for name in _AS_ASKED}
+    members = {name: getattr(training, name) for name in _COPIED_MEMBERS}
     for name, kind in _MESSAGES.items():
         if members[name]:
             members[name] = kind(**members[name].model_dump())
     return Training(
-        method=method_of(asked),
+        method=method_of(request),
         lora=_lora(training.adapter) if training.adapter else None,
         spike_guard=SpikeGuard(on_spike=training.on_spike) if training.on_spike else None,
-        **(members | {"eval_steps": _eval_steps(asked)} | _options(method)),
+        **(members | {"eval_steps": _eval_steps(request)} | _options(method)),
     )
 
 
-def with_default_precision(asked: JobRequest, accelerator: str) -> JobRequest:
+def with_default_precision(request: JobRequest, accelerator: str) -> JobRequest:
     """Set ``training.precision`` to fp32 on a deployment of CPUs, unless the user named one.
 
     A CPU without AVX-512 multiplies bf16 matrices about 30 times slower than fp32.
     """
-    if accelerator != "cpu" or "precision" in asked.training.model_fields_set:
-        return asked
-    training = asked.training.model_copy(update={"precision": "fp32"})
-    return asked.model_copy(update={"training": training})
+    if accelerator != "cpu" or "precision" in request.training.model_fields_set:
+        return request
+    training = request.training.model_copy(update={"precision": "fp32"})
+    return request.model_copy(update={"training": training})
 
 
-def terms_of(asked: JobRequest) -> JobConstraints:
+def terms_of(request: JobRequest) -> JobConstraints:
     """Return the limits of money, time and place."""
-    return apply_terms(UNCONSTRAINED, asked.infrastructure)
+    return apply_terms(UNCONSTRAINED, request.infrastructure)
 
 
-def apply_terms(before: JobConstraints, asked: TermsRequest) -> JobConstraints:
+def apply_terms(before: JobConstraints, request: TermsRequest) -> JobConstraints:
     """Return ``before`` with the members that were sent."""
     members: dict[str, Any] = dict(vars(before))
-    sent = asked.model_fields_set
-    if "budget" in sent:
-        members["budget"] = asked.budget.amount if asked.budget else None
-        members["on_exhausted"] = asked.budget.on_exhausted if asked.budget else OnExhausted.PAUSE
-    if "deadline" in sent:
-        members["deadline"] = asked.deadline and datetime.fromtimestamp(asked.deadline, UTC)
-    if "on_deadline_risk" in sent:
-        members["on_deadline_risk"] = asked.on_deadline_risk
-    if "max_price" in sent:
-        members["max_price"] = asked.max_price.amount if asked.max_price else None
-    if "regions" in sent:
-        members["regions"] = tuple(asked.regions or ())
-    if "engine" in sent:
-        members["engine"] = asked.engine
-    if "priority" in sent:
-        members["priority"] = asked.priority
+    fields_set = request.model_fields_set
+    if "budget" in fields_set:
+        members["budget"] = request.budget.amount if request.budget else None
+        members["on_exhausted"] = (
+            request.budget.on_exhausted if request.budget else OnExhausted.PAUSE
+        )
+    if "deadline" in fields_set:
+        members["deadline"] = request.deadline and datetime.fromtimestamp(request.deadline, UTC)
+    if "on_deadline_risk" in fields_set:
+        members["on_deadline_risk"] = request.on_deadline_risk
+    if "max_price" in fields_set:
+        members["max_price"] = request.max_price.amount if request.max_price else None
+    if "regions" in fields_set:
+        members["regions"] = tuple(request.regions or ())
+    if "engine" in fields_set:
+        members["engine"] = request.engine
+    if "priority" in fields_set:
+        members["priority"] = request.priority
     return JobConstraints(**members)
 
 
-def new_metadata(asked: JobPatch) -> dict[str, str] | Unchanged | None:
+def new_metadata(patch: JobPatch) -> dict[str, str] | Unchanged | None:
     """Return the new metadata, or UNCHANGED where none was sent."""
-    return asked.metadata if "metadata" in asked.model_fields_set else UNCHANGED
+    return patch.metadata if "metadata" in patch.model_fields_set else UNCHANGED
 
 
-def check_grader(grader: dict[str, Any], where: str) -> dict[str, str]:
+def check_grader(grader: dict[str, Any], param: str) -> dict[str, str]:
     """Return the sources of the grader's Python graders, for ``GraderProcess`` to check.
 
     Raises InvalidRequest that names the member at fault.
     """
     try:
-        return sources(parse_grader(grader, where), where)
+        return sources(parse_grader(grader, param), param)
     except ValueError as fault:
         raise refused_grader(str(fault)) from None
 
 
-def sources_of(asked: JobRequest) -> dict[str, str]:
+def sources_of(request: JobRequest) -> dict[str, str]:
     """Return the sources of the Python graders in a request for a job."""
-    reinforcement = asked.method.reinforcement if asked.method else None
-    return check_grader(reinforcement.grader, f"{_AT}.grader") if reinforcement else {}
-
-
-def _lora(asked: LoraRequest) -> Lora:
-    return Lora(
-        rank=asked.r,
-        alpha=asked.alpha or 2 * asked.r,
-        dropout=asked.dropout,
-        quantized=asked.type == "qlora",
+    reinforcement = request.method.reinforcement if request.method else None
+    return (
+        check_grader(reinforcement.grader, f"{_REINFORCEMENT_PATH}.grader") if reinforcement else {}
     )
 
 
-def _eval_steps(asked: JobRequest) -> int | None:
+def _lora(request: LoraRequest) -> Lora:
+    return Lora(
+        rank=request.r,
+        alpha=request.alpha or 2 * request.r,
+        dropout=request.dropout,
+        quantized=request.type == "qlora",
+    )
+
+
+def _eval_steps(request: JobRequest) -> int | None:
     """Return the steps between evaluations, from OpenAI's member or from ours."""
-    reinforcement = asked.method.reinforcement if asked.method else None
-    within, own = reinforcement.eval_steps if reinforcement else None, asked.training.eval_steps
-    if within is not None and own is not None:
+    reinforcement = request.method.reinforcement if request.method else None
+    method_steps, training_steps = (
+        reinforcement.eval_steps if reinforcement else None,
+        request.training.eval_steps,
+    )
+    if method_steps is not None and training_steps is not None:
         raise InvalidRequest(
             "Give the steps between evaluations once: in training.eval_steps, or in "
             "method.reinforcement.hyperparameters.eval_interval.",
             param="training.eval_steps",
         )
-    return own if within is None else within
+    return training_steps if method_steps is None else method_steps
 
 
 def _refuse_other_methods(method: MethodRequest) -> None:
     """Raise InvalidRequest for options of another type."""
-    for other in METHODS:
-        if other != method.type and getattr(method, other) is not None:
+    for other_method in METHODS:
+        if other_method != method.type and getattr(method, other_method) is not None:
             raise InvalidRequest(
-                f"method.{other} has options of another method than method.type, which is "
+                f"method.{other_method} has options of another method than method.type, which is "
                 f"{method.type!r}. Leave it out, or change the type.",
-                param=f"method.{other}",
+                param=f"method.{other_method}",
             )
 
 
@@ -177,81 +184,83 @@ def _options(method: MethodRequest | None) -> dict[str, Any]:
     """Return the members of the run spec that hold the method's options."""
     if method is None:
         return {}
-    asked = getattr(method, method.type)
+    options = getattr(method, method.type)
     if method.type in _OWN_MEMBER:
-        return _OWN_MEMBER[method.type](asked)
-    own = (asked or METHODS[method.type].options()).own
-    return {"method_options": json.dumps(own)} if own else {}
+        return _OWN_MEMBER[method.type](options)
+    own_options = (options or METHODS[method.type].options()).own
+    return {"method_options": json.dumps(own_options)} if own_options else {}
 
 
-def _dpo(asked: DpoRequest | None) -> dict[str, Any]:
-    asked = asked or DpoRequest()
-    within = asked.hyperparameters.beta if asked.hyperparameters else None
-    if within is not None and asked.beta is not None:
+def _dpo(options: DpoRequest | None) -> dict[str, Any]:
+    options = options or DpoRequest()
+    nested_beta = options.hyperparameters.beta if options.hyperparameters else None
+    if nested_beta is not None and options.beta is not None:
         raise InvalidRequest(
             "Give beta once: in method.dpo.hyperparameters.", param="method.dpo.beta"
         )
-    beta = within or asked.beta or "auto"
+    beta = nested_beta or options.beta or "auto"
     dpo = Dpo(
         beta=DEFAULT_BETA if beta == "auto" else beta,
-        loss=asked.loss,
-        label_smoothing=asked.label_smoothing,
+        loss=options.loss,
+        label_smoothing=options.label_smoothing,
     )
     return {"dpo": dpo}
 
 
-def _ranked(asked: RewardRequest | None) -> dict[str, Any]:
+def _ranked(options: RewardRequest | None) -> dict[str, Any]:
     """Return the options of ranked rewards; none for pairs."""
-    asked = asked or RewardRequest()
-    margins = {"margin_start": asked.margin_start, "margin_end": asked.margin_end}
-    sent = {name: value for name, value in margins.items() if value is not None}
-    if asked.loss == "ranked_margin":
-        return {"ranked": Ranked(**sent)}
-    for name in sent:
+    options = options or RewardRequest()
+    margins = {"margin_start": options.margin_start, "margin_end": options.margin_end}
+    set_margins = {name: value for name, value in margins.items() if value is not None}
+    if options.loss == "ranked_margin":
+        return {"ranked": Ranked(**set_margins)}
+    for name in set_margins:
         raise InvalidRequest(
-            f"method.reward.{name} is of loss ranked_margin, and the loss is {asked.loss}. "
+            f"method.reward.{name} is of loss ranked_margin, and the loss is {options.loss}. "
             "Leave it out, or change the loss.",
             param=f"method.reward.{name}",
         )
     return {}
 
 
-def _reinforcement(asked: ReinforcementRequest | None) -> dict[str, Any]:
+def _reinforcement(options: ReinforcementRequest | None) -> dict[str, Any]:
     """Return the options of reinforcement; the planner may choose the length of answers."""
-    if asked is None:
+    if options is None:
         raise MissingParameter(
             "method.reinforcement.grader: missing. It grades the answers to learn from.",
             param="method.reinforcement.grader",
         )
-    _refuse_unused(asked)
-    check_grader(asked.grader, f"{_AT}.grader")
+    _refuse_unused(options)
+    check_grader(options.grader, f"{_REINFORCEMENT_PATH}.grader")
     reinforcement = Reinforcement(
-        algorithm=asked.algorithm,
-        grader=json.dumps(asked.grader),
-        answers=_answers(asked),
-        max_answer_tokens=asked.max_answer_tokens or LEFT_TO_US,
-        temperature=asked.temperature,
-        top_p=asked.top_p,
-        beta=BETAS[asked.algorithm] if asked.beta is None else asked.beta,
-        beta_end=asked.beta_end,
-        kl_target=asked.kl_target,
-        clip=asked.clip,
-        steps_per_rollout=asked.steps_per_rollout,
-        gae_lambda=_USUAL.gae_lambda if asked.gae_lambda is None else asked.gae_lambda,
-        replay_share=asked.replay_share,
-        replay_max_age=asked.replay_max_age or _USUAL.replay_max_age,
+        algorithm=options.algorithm,
+        grader=json.dumps(options.grader),
+        answers=_answers(options),
+        max_answer_tokens=options.max_answer_tokens or LEFT_TO_US,
+        temperature=options.temperature,
+        top_p=options.top_p,
+        beta=BETAS[options.algorithm] if options.beta is None else options.beta,
+        beta_end=options.beta_end,
+        kl_target=options.kl_target,
+        clip=options.clip,
+        steps_per_rollout=options.steps_per_rollout,
+        gae_lambda=_DEFAULT_REINFORCEMENT.gae_lambda
+        if options.gae_lambda is None
+        else options.gae_lambda,
+        replay_share=options.replay_share,
+        replay_max_age=options.replay_max_age or _DEFAULT_REINFORCEMENT.replay_max_age,
     )
     return {"reinforcement": reinforcement}
 
 
-def _answers(asked: ReinforcementRequest) -> int:
+def _answers(options: ReinforcementRequest) -> int:
     """Return the answers per prompt, times OpenAI's compute multiplier."""
-    answers, factor = asked.answers or ANSWERS, asked.own_hyperparameters.compute_multiplier
+    answers, factor = options.answers or ANSWERS, options.own_hyperparameters.compute_multiplier
     if factor == "auto":
         return answers
     product = round(answers * factor)
     if not 1 <= product <= MAX_ANSWERS:
-        at = f"{_AT}.hyperparameters.compute_multiplier"
+        at = f"{_REINFORCEMENT_PATH}.hyperparameters.compute_multiplier"
         raise InvalidRequest(
             f"{at} is {factor:g}, which makes {product} of {answers} answers to a prompt; "
             f"1 to {MAX_ANSWERS} are possible.",
@@ -260,9 +269,9 @@ def _answers(asked: ReinforcementRequest) -> int:
     return product
 
 
-def _refuse_unused(asked: ReinforcementRequest) -> None:
+def _refuse_unused(options: ReinforcementRequest) -> None:
     """Raise InvalidRequest for members that would have no effect."""
-    chosen = asked.own_hyperparameters
+    chosen = options.own_hyperparameters
     refused = [
         (
             "hyperparameters.reasoning_effort",
@@ -278,24 +287,26 @@ def _refuse_unused(asked: ReinforcementRequest) -> None:
         ),
         (
             "response_format",
-            asked.response_format is not None,
+            options.response_format is not None,
             "is not supported: answers are graded as the model writes them. Leave it out, and let "
             "the prompt ask for the form",
         ),
         (
             "gae_lambda",
-            asked.gae_lambda is not None and asked.algorithm != "ppo",
-            f"is for ppo, and {asked.algorithm} has no critic. Leave it out",
+            options.gae_lambda is not None and options.algorithm != "ppo",
+            f"is for ppo, and {options.algorithm} has no critic. Leave it out",
         ),
         (
             "replay_max_age",
-            asked.replay_max_age is not None and not asked.replay_share,
+            options.replay_max_age is not None and not options.replay_share,
             "is for answers that are used again. Leave it out, or give replay_share",
         ),
     ]
-    for name, wrong, why in refused:
+    for name, wrong, reason in refused:
         if wrong:
-            raise InvalidRequest(f"{_AT}.{name} {why}.", param=f"{_AT}.{name}")
+            raise InvalidRequest(
+                f"{_REINFORCEMENT_PATH}.{name} {reason}.", param=f"{_REINFORCEMENT_PATH}.{name}"
+            )
 
 
 # Methods whose options are a member of their own of the run spec; others' are in `method_options`.

@@ -28,11 +28,11 @@ from trainer.contract import Rung
 
 def job_summary(overview: JobOverview, now: datetime) -> JobSummary:
     """Return a job as lists show it."""
-    whole, machines = _progress(overview), overview.machines
-    trains = overview.job.state is JobState.RUNNING and machines.running > 0
-    shown = {
-        "progress": {name: whole[name] for name in ("step", "total_steps", "percent")},
-        "estimated_finish": _finish_times(overview.to_come, now)["p50"] if trains else None,
+    progress, machines = _progress(overview), overview.machines
+    is_training = overview.job.state is JobState.RUNNING and machines.running > 0
+    members = {
+        "progress": {name: progress[name] for name in ("step", "total_steps", "percent")},
+        "estimated_finish": _finish_times(overview.to_come, now)["p50"] if is_training else None,
         "attempts": _attempts(overview),
         "cost": {
             "spent": money(machines.spent + overview.storage.spent),
@@ -40,7 +40,7 @@ def job_summary(overview: JobOverview, now: datetime) -> JobSummary:
             "currency": cost.CURRENCY,
         },
     }
-    return JobSummary(**_basic(overview) | shown)
+    return JobSummary(**_basic(overview) | members)
 
 
 def job_detail(overview: JobOverview, now: datetime, accelerator: str) -> Job:
@@ -49,9 +49,9 @@ def job_detail(overview: JobOverview, now: datetime, accelerator: str) -> Job:
     ``accelerator``: "cuda" or "cpu", what jobs train on.
     """
     job = overview.job
-    rests = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
+    is_at_rest = job.state in JOB_TERMINAL or job.state is JobState.PAUSED
     path = f"/v1/fine_tuning/jobs/{job.id}"
-    outlook = None if rests else _outlook(overview, now)
+    outlook = None if is_at_rest else _outlook(overview, now)
     members = _basic(overview, now) | {
         "estimated_finish": outlook and outlook["finish"] and outlook["finish"]["p50"],
         "progress": _progress(overview),
@@ -74,8 +74,8 @@ def job_detail(overview: JobOverview, now: datetime, accelerator: str) -> Job:
 def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return the cost so far, the forecast and the cost on demand, as decimal strings."""
     job, machines, storage = overview.job, overview.machines, overview.storage
-    over = job.state in JOB_TERMINAL
-    saved = machines.on_demand - machines.spent
+    is_over = job.state in JOB_TERMINAL
+    savings = machines.on_demand - machines.spent
     low, middle, high = _forecast(overview)
     budget = job.constraints.budget
     spent = machines.spent + storage.spent
@@ -92,12 +92,12 @@ def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
         "per_million_tokens": _per_million(job, spent),
         "planned_total": money(Decimal(job.plan["options"][0]["cost_p50"])),
         "on_demand_equivalent": money(machines.on_demand + storage.spent),
-        "saved": money(saved),
-        "saved_percent": round(float(100 * saved / machines.on_demand), 1)
+        "saved": money(savings),
+        "saved_percent": round(float(100 * savings / machines.on_demand), 1)
         if machines.on_demand
         else 0.0,
         "as_of": seconds(now),
-        "final": over and machines.gone,
+        "final": is_over and machines.gone,
     }
 
 
@@ -178,15 +178,15 @@ def _queue(standing: QueueStanding | None, now: datetime | None) -> dict[str, An
     """Return the job's place in the queue; null once it is admitted."""
     if standing is None:
         return None
-    place = standing.position
-    shown = {
-        "position": place,
-        "ahead": None if place is None else place - 1,
+    position = standing.position
+    members = {
+        "position": position,
+        "ahead": None if position is None else position - 1,
         "code": standing.code,
         "reason": humanize.as_sentence(standing.why) if standing.why else None,
         "since": seconds(standing.since),
     }
-    return shown | {"next_try_at": seconds(now + BEAT)} if now else shown
+    return members | {"next_try_at": seconds(now + BEAT)} if now else members
 
 
 def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
@@ -195,11 +195,11 @@ def _method(hyper: dict[str, Any], recipe: dict[str, Any]) -> dict[str, Any]:
     if method == "reinforcement":
         options = _reinforcement(hyper, recipe, recipe["reinforcement"])
     else:
-        known = METHODS[method].options.kind_of_hyperparameters().model_fields
-        own = _own_options(method, recipe)
-        hyper = hyper | {name: value for name, value in own.items() if name in known}
-        rest = {name: value for name, value in own.items() if name not in known}
-        options = {"hyperparameters": hyper} | rest
+        fields = METHODS[method].options.kind_of_hyperparameters().model_fields
+        own_options = _own_options(method, recipe)
+        hyper = hyper | {name: value for name, value in own_options.items() if name in fields}
+        other_options = {name: value for name, value in own_options.items() if name not in fields}
+        options = {"hyperparameters": hyper} | other_options
     return {"type": method, method: options}
 
 
@@ -208,30 +208,33 @@ def _own_options(method: Method, recipe: dict[str, Any]) -> dict[str, Any]:
     if method == "reward":
         ranked = recipe.get("ranked")
         return {"loss": "ranked_margin", **ranked} if ranked else {"loss": "bradley_terry"}
-    found: dict[str, Any] = recipe.get("dpo") or json.loads(recipe.get("method_options") or "{}")
-    return found
+    options: dict[str, Any] = recipe.get("dpo") or json.loads(recipe.get("method_options") or "{}")
+    return options
 
 
 def _reinforcement(
     hyper: dict[str, Any], recipe: dict[str, Any], settings: dict[str, Any]
 ) -> dict[str, Any]:
     """Return OpenAI's members and Rekindle's, with every number."""
-    ours = {k: v for k, v in settings.items() if k not in ("grader", "replay_capacity")}
-    more = {"eval_interval": recipe["eval_steps"] or "auto", "reasoning_effort": "default"}
+    members = {k: v for k, v in settings.items() if k not in ("grader", "replay_capacity")}
+    openai_members = {
+        "eval_interval": recipe["eval_steps"] or "auto",
+        "reasoning_effort": "default",
+    }
     grader = json.loads(settings["grader"])
-    return {"grader": grader, "hyperparameters": hyper | more, **ours}
+    return {"grader": grader, "hyperparameters": hyper | openai_members, **members}
 
 
 def _progress(overview: JobOverview) -> dict[str, Any]:
     job = overview.job
     step = job.progress.get("step", 0)
-    measured = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
+    metric_names = ("seconds_per_step", "tokens_per_second", *OF_A_STEP)
     return {
         "step": step,
         "total_steps": job.total_steps,
         "percent": round(100 * step / job.total_steps, 1),
         "epoch": round(job.plan["recipe"]["n_epochs"] * step / job.total_steps, 2),
-        **{name: job.progress.get(name) for name in measured},
+        **{name: job.progress.get(name) for name in metric_names},
         "lost_steps": job.lost_steps,
     }
 
@@ -273,32 +276,32 @@ def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
 
 def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
-    left, deadline = overview.finish, overview.job.constraints.deadline
+    remaining, deadline = overview.finish, overview.job.constraints.deadline
     turn = overview.turn
     status = turn is None or turn.after is not None
-    odds = left.odds(forecast.seconds_until(deadline, now)) if deadline else None
+    probability = remaining.odds(forecast.seconds_until(deadline, now)) if deadline else None
     return {
-        "finish": _finish_times(left, now) if status else None,
-        "meets_deadline": odds if status else None,
+        "finish": _finish_times(remaining, now) if status else None,
+        "meets_deadline": probability if status else None,
         "let_in": _finish_times(turn.after, now) if turn and turn.after else None,
         "unknown_because": turn.why if turn and not status else None,
     }
 
 
-def _finish_times(left: RemainingTime, now: datetime) -> dict[str, int]:
-    return {name: int(now.timestamp() + getattr(left, name)) for name in ("p10", "p50", "p90")}
+def _finish_times(remaining: RemainingTime, now: datetime) -> dict[str, int]:
+    return {name: int(now.timestamp() + getattr(remaining, name)) for name in ("p10", "p50", "p90")}
 
 
 def _terms(job: JobRow) -> dict[str, Any]:
     """Return the job's current limits of money, time and place."""
     terms = job.constraints.as_dict()
-    budget, most = terms["budget"], terms["max_price"]
+    budget, max_price = terms["budget"], terms["max_price"]
     usd = {"currency": cost.CURRENCY}
     return {
         "budget": budget and {"amount": budget, "on_exhausted": terms["on_exhausted"], **usd},
         "deadline": terms["deadline"],
         "on_deadline_risk": terms["on_deadline_risk"],
-        "max_price": most and {"per": "gpu_hour", "amount": most, **usd},
+        "max_price": max_price and {"per": "gpu_hour", "amount": max_price, **usd},
         "regions": terms["regions"] or None,
         "engine": terms["engine"],
         "priority": terms["priority"],
@@ -311,12 +314,12 @@ def _forecast(overview: JobOverview) -> tuple[Decimal, Decimal, Decimal]:
     spent = machines.spent + storage.spent
     if job.state in JOB_TERMINAL:
         return spent, spent, spent
-    chosen, left = job.plan["options"][0], overview.to_come
+    chosen, remaining = job.plan["options"][0], overview.to_come
     hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
     an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
     low, middle, high = (
         spent + cost.cost_of(seconds=seconds, hourly=an_hour)
-        for seconds in (left.p10, left.p50, left.p90)
+        for seconds in (remaining.p10, remaining.p50, remaining.p90)
     )
     return low, middle, high
 

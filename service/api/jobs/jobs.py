@@ -38,7 +38,7 @@ async def create(
     request: Request,
     parts: PartsDep,
     caller: Writer,
-    asked: JobBody,
+    body: JobBody,
     idempotency_key: Annotated[str | None, Header(min_length=1, max_length=255)] = None,
     x_stainless_retry_count: Annotated[int, Header(include_in_schema=False)] = 0,
     *,
@@ -53,12 +53,12 @@ async def create(
         is_retry=x_stainless_retry_count > 0,
     )
     if dry_run:
-        submission = await submissions.plan_submission(parts, identity, asked)
+        submission = await submissions.plan_submission(parts, identity, body)
         plan = plan_views.judged_plan(
             submission.plan, PlanLimits.of(submission.terms, parts.allowance, now)
         )
         return JobPlan(model=submission.model, plan=OfferedPlan(**plan))
-    created = await submissions.create_job(parts, identity, asked, now)
+    created = await submissions.create_job(parts, identity, body, now)
     if created.is_new:
         return _job_answer(parts, job_facts.new_overview(created.job), now)
     return await _find_job(parts, caller, created.job.id)
@@ -75,15 +75,15 @@ async def get(
     parts: PartsDep,
     caller: Reader,
     job_id: str,
-    known: Annotated[waiting.KnownVersions, Depends(waiting.read_known_versions)],
+    known_versions: Annotated[waiting.KnownVersions, Depends(waiting.read_known_versions)],
 ) -> Job | Response:
     """Return one job with progress, cost and attempts; with `wait`, once it has changed."""
-    if known.waits:
+    if known_versions.waits:
         with parts.concurrency.slot(WorkKind.POLL, caller.project_id):
-            await waiting.wait_for_change(parts, job_id, caller.project_id, known)
+            await waiting.wait_for_change(parts, job_id, caller.project_id, known_versions)
     job = await _find_job(parts, caller, job_id)
     tag = {"etag": waiting.etag(job.version)}
-    if not known.waits and known.has(job.version):
+    if not known_versions.waits and known_versions.contains(job.version):
         return Response(status_code=304, headers=tag)
     response.headers.update(tag)
     return job
@@ -105,15 +105,15 @@ async def stream(request: Request, parts: PartsDep, caller: Reader, job_id: str)
 
 
 @router.patch("/{job_id}", operation_id="updateFineTuningJob")
-async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, asked: JobPatch) -> Job:
+async def change(parts: PartsDep, caller: Writer, now: Now, job_id: str, patch: JobPatch) -> Job:
     """Change budget, deadline, price limit or regions; a job that they stopped continues."""
-    if "budget" in asked.infrastructure.model_fields_set:
-        await tiers.check_paid_resume(parts.reading, parts.outside, caller.project_id, job_id)
+    if "budget" in patch.infrastructure.model_fields_set:
+        await tiers.check_paid_resume(parts.reading, parts.storage, caller.project_id, job_id)
     async with parts.engine.begin() as conn:
         job = await jobs.get_locked(conn, caller.project_id, job_id)
         before = job.constraints
-        terms = job_requests.apply_terms(before, asked.infrastructure)
-        metadata, allowance = job_requests.new_metadata(asked), parts.allowance
+        terms = job_requests.apply_terms(before, patch.infrastructure)
+        metadata, allowance = job_requests.new_metadata(patch), parts.allowance
         await jobs.change(conn, caller, job, terms, now, metadata=metadata, allowance=allowance)
         overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
     return await _with_forecasts(parts, overview, now)
@@ -134,7 +134,7 @@ async def pause(parts: PartsDep, caller: Writer, job_id: str) -> Job:
 @router.post("/{job_id}/resume", operation_id="resumeFineTuningJob")
 async def resume(parts: PartsDep, caller: Writer, job_id: str) -> Job:
     """Continue a paused job from its newest checkpoint."""
-    await tiers.require_readable_checkpoint(parts.reading, parts.outside, caller.project_id, job_id)
+    await tiers.require_readable_checkpoint(parts.reading, parts.storage, caller.project_id, job_id)
     return await _request_change(parts, caller, job_id, jobs.request_resume)
 
 

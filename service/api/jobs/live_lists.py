@@ -37,7 +37,7 @@ class _Project:
 
     changed_at: datetime  # of the newest change that was seen
     queues: set[_Queue] = field(default_factory=set)
-    sent: dict[str, int] = field(default_factory=dict)  # version by job
+    sent_versions: dict[str, int] = field(default_factory=dict)  # version by job
 
 
 class LiveLists:
@@ -59,16 +59,16 @@ class LiveLists:
             yield streams.event("ready", _event_id(now), ready)
             if batch:
                 yield batch
-            while (news := await queue.get()) is not None:
-                yield news
+            while (frame := await queue.get()) is not None:
+                yield frame
 
     async def _read_missed(
-        self, project_id: str, after: datetime | None, sent: dict[str, int]
+        self, project_id: str, after: datetime | None, version_of: dict[str, int]
     ) -> bytes:
         if after is None:
             return b""
         where = JobFilter(metadata={}, changed_since=after - _CLOCK_MARGIN)
-        return await self._read(project_id, where, sent)
+        return await self._read(project_id, where, version_of)
 
     @asynccontextmanager
     async def _subscribe(self, project_id: str) -> AsyncIterator[_Queue]:
@@ -91,10 +91,10 @@ class LiveLists:
             # Ends by itself after the last page: cancelled, it could leave a connection open.
             while self._projects and not parts.drain.has_begun:
                 await notify.wait(changed, _RECHECK_SECONDS)
-                ids, known = [job_versions.job_of(topic) for topic in t], parts.listener.hears
+                ids, hears = [job_versions.job_of(topic) for topic in t], parts.listener.hears
                 t.clear()
                 for project_id in list(self._projects):
-                    await self._publish(project_id, ids if known and ids else None)
+                    await self._publish(project_id, ids if hears and ids else None)
                 await asyncio.sleep(parts.live_interval.total_seconds())
 
     async def _publish(self, project_id: str, ids: Collection[str] | None) -> None:
@@ -104,7 +104,10 @@ class LiveLists:
             return
         since = project.changed_at - _CLOCK_MARGIN if ids is None else None
         batch = await self._read(
-            project_id, JobFilter(metadata={}, ids=ids, changed_since=since), project.sent, project
+            project_id,
+            JobFilter(metadata={}, ids=ids, changed_since=since),
+            project.sent_versions,
+            project,
         )
         for queue in list(project.queues) if batch else ():
             if queue.qsize() >= _MAX_LAG:
@@ -117,7 +120,7 @@ class LiveLists:
         self,
         project_id: str,
         where: JobFilter,
-        sent: dict[str, int],
+        version_of: dict[str, int],
         project: _Project | None = None,
     ) -> bytes:
         """Return the events of these jobs, oldest change first, without versions sent before."""
@@ -126,13 +129,13 @@ class LiveLists:
             job_lists.page, after=None, limit=_MAX_JOBS, sort=Sort.UPDATED, ascending=True
         )
         async with self._parts.reading.connect() as conn:
-            found = await read(conn, project_id, now, where=where)
-        for overview in found:
+            overviews = await read(conn, project_id, now, where=where)
+        for overview in overviews:
             job = overview.job
-            if sent.get(job.id, 0) < job.version:
-                sent[job.id] = job.version
-                shown = job_views.job_summary(overview, now).model_dump(mode="json")
-                frames.append(streams.event("job", _event_id(job.updated_at), shown).encode())
+            if version_of.get(job.id, 0) < job.version:
+                version_of[job.id] = job.version
+                summary = job_views.job_summary(overview, now).model_dump(mode="json")
+                frames.append(streams.event("job", _event_id(job.updated_at), summary).encode())
             if project is not None:
                 project.changed_at = max(project.changed_at, job.updated_at)
         return b"".join(frames)

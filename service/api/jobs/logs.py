@@ -27,8 +27,8 @@ from trainer.contract import log_path
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
 _LINE_BYTES = 256  # bytes; a guess, only to read the end of a log in few pieces
 _MAX_LINES = 10_000
-_LONGEST_TAIL = 8 * 2**20  # bytes
-_LONGEST_PIECE = 64 * 1024  # bytes of one server-sent event
+_MAX_TAIL_BYTES = 8 * 2**20  # bytes
+_MAX_PIECE_BYTES = 64 * 1024  # bytes of one server-sent event
 _DIGITS = 19  # of the largest offset, and more
 _RECHECK_SECONDS = 2.0  # of a log that is followed
 
@@ -57,21 +57,21 @@ async def get_logs(
         raise InvalidRequest("Give tail or offset: both say where to begin.", param="tail")
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
-        found = await attempts.of_job(conn, job_id)
-    chosen = _find_attempt(found, attempt)
+        rows = await attempts.of_job(conn, job_id)
+    chosen = _find_attempt(rows, attempt)
     path = log_path(chosen.id, rank)
     size = await _size(parts, job_id, path)
-    begin = offset or 0
+    start = offset or 0
     if tail is not None:
-        begin = await _tail_offset(parts, job_id, path, size, tail)
+        start = await _tail_offset(parts, job_id, path, size, tail)
     headers = {
-        "x-log-offset": str(begin),
-        "x-next-offset": str(max(size, begin)),
+        "x-log-offset": str(start),
+        "x-next-offset": str(max(size, start)),
         "x-log-attempt": chosen.id,
         "x-log-complete": str(chosen.state is AttemptState.ENDED).lower(),
-        "content-length": str(max(size - begin, 0)),
+        "content-length": str(max(size - start, 0)),
     }
-    text = _stream_range(parts, job_id, path, begin, size)
+    text = _stream_range(parts, job_id, path, start, size)
     return StreamingResponse(text, media_type="text/plain; charset=utf-8", headers=headers)
 
 
@@ -90,12 +90,12 @@ async def stream_logs(
     last_event_id: streams.LastEventId = None,
 ) -> Response:
     """Stream the log of one rank of one attempt, from the beginning until the attempt is over."""
-    begin = _parse_event_id(last_event_id) if last_event_id else 0
+    start = _parse_event_id(last_event_id) if last_event_id else 0
     async with parts.reading.connect() as conn:
         await jobs.get(conn, caller.project_id, job_id)
-        found = await attempts.of_job(conn, job_id)
-    sent = _follow_log(parts, job_id, _find_attempt(found, attempt), rank, begin)
-    return streams.stream_response(parts, caller, sent)
+        rows = await attempts.of_job(conn, job_id)
+    stream = _follow_log(parts, job_id, _find_attempt(rows, attempt), rank, start)
+    return streams.stream_response(parts, caller, stream)
 
 
 def _parse_event_id(event_id: str) -> int:
@@ -114,31 +114,31 @@ async def _follow_log(
     with parts.drain.polling(job_versions.topic(job_id)) as changed:
         while not parts.drain.has_begun:
             async with parts.reading.connect() as conn:
-                found = await attempts.of_job(conn, job_id)
-            over = _find_attempt(found, attempt.id).state is AttemptState.ENDED
-            size = min(await _size(parts, job_id, path), offset + _LONGEST_PIECE)
+                rows = await attempts.of_job(conn, job_id)
+            is_over = _find_attempt(rows, attempt.id).state is AttemptState.ENDED
+            size = min(await _size(parts, job_id, path), offset + _MAX_PIECE_BYTES)
             if size > offset:
                 pieces = [p async for p in _stream_range(parts, job_id, path, offset, size)]
                 offset = size
                 data = {"offset": offset, "text": decoder.decode(b"".join(pieces))}
                 yield streams.event("log", str(offset), data)
-            elif over:
+            elif is_over:
                 yield streams.DONE
                 return
             else:
                 await notify.wait(changed, _RECHECK_SECONDS)
 
 
-def _find_attempt(found: list[AttemptRow], wanted: str | None) -> AttemptRow:
-    if not found:
+def _find_attempt(rows: list[AttemptRow], id_or_number: str | None) -> AttemptRow:
+    if not rows:
         raise AttemptNotFound("The job has had no machines yet, so it has no logs.")
-    if wanted is None:
-        return found[-1]
-    for attempt in found:
-        if wanted in (attempt.id, str(attempt.number)):
+    if id_or_number is None:
+        return rows[-1]
+    for attempt in rows:
+        if id_or_number in (attempt.id, str(attempt.number)):
             return attempt
     raise InvalidRequest(
-        f"attempt={wanted!r}: the job has no such attempt. List them: .../attempts.",
+        f"attempt={id_or_number!r}: the job has no such attempt. List them: .../attempts.",
         param="attempt",
     )
 
@@ -152,38 +152,38 @@ async def _size(parts: Parts, job_id: str, path: str) -> int:
 
 
 async def _stream_range(
-    parts: Parts, job_id: str, path: str, begin: int, end: int
+    parts: Parts, job_id: str, path: str, start: int, end: int
 ) -> AsyncIterator[bytes]:
-    left = end - begin
-    if left <= 0:
+    remaining = end - start
+    if remaining <= 0:
         return
-    async for chunk in parts.store.stream(job_id, path, offset=begin):
-        yield chunk[:left]
-        left -= len(chunk)
-        if left <= 0:
+    async for chunk in parts.store.stream(job_id, path, offset=start):
+        yield chunk[:remaining]
+        remaining -= len(chunk)
+        if remaining <= 0:
             return
 
 
 async def _tail_offset(parts: Parts, job_id: str, path: str, size: int, lines: int) -> int:
     """Return where the last ``lines`` lines begin, within the last 8 MiB."""
-    window = min(lines * _LINE_BYTES, _LONGEST_TAIL)
+    window = min(lines * _LINE_BYTES, _MAX_TAIL_BYTES)
     while True:
-        begin = max(size - window, 0)
-        pieces = [p async for p in _stream_range(parts, job_id, path, begin, size)]
+        start = max(size - window, 0)
+        pieces = [p async for p in _stream_range(parts, job_id, path, start, size)]
         text = b"".join(pieces)
-        found = _last_lines(text, lines, whole=begin == 0)
-        if found is not None:
-            return begin + found
-        if window >= _LONGEST_TAIL:
-            return begin + text.find(b"\n") + 1
-        window = min(window * 4, _LONGEST_TAIL)
+        offset = _last_lines(text, lines, is_complete=start == 0)
+        if offset is not None:
+            return start + offset
+        if window >= _MAX_TAIL_BYTES:
+            return start + text.find(b"\n") + 1
+        window = min(window * 4, _MAX_TAIL_BYTES)
 
 
-def _last_lines(text: bytes, lines: int, *, whole: bool) -> int | None:
+def _last_lines(text: bytes, lines: int, *, is_complete: bool) -> int | None:
     """Return where the last lines begin in the text; None when more text is needed."""
-    place = len(text) - text.endswith(b"\n")
+    position = len(text) - text.endswith(b"\n")
     for _ in range(lines):
-        place = text.rfind(b"\n", 0, place)
-        if place < 0:
-            return 0 if whole else None
-    return place + 1
+        position = text.rfind(b"\n", 0, position)
+        if position < 0:
+            return 0 if is_complete else None
+    return position + 1

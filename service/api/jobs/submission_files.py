@@ -16,11 +16,11 @@ from service.domain.training.reinforcement import lacking
 from trainer.contract import Reinforcement
 
 
-async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[File, File | None]:
+async def find_files(parts: Parts, caller: Caller, request: JobRequest) -> tuple[File, File | None]:
     """Return the training file and the validation file, or raise InvalidRequest."""
-    found = []
+    files = []
     for param in ("training_file", "validation_file"):
-        file_id = getattr(asked, param)
+        file_id = getattr(request, param)
         file = await _find_file(parts, caller, file_id) if file_id else None
         if file_id and file is None:
             raise MissingFile(
@@ -34,12 +34,12 @@ async def find_files(parts: Parts, caller: Caller, asked: JobRequest) -> tuple[F
                 param=param,
             )
         if file:
-            _check_format(file, param, training_of(asked))
-            _check_members(file, param, training_of(asked).reinforcement)
-        found.append(file)
-    training, validation = found
+            _check_format(file, param, training_of(request))
+            _check_members(file, param, training_of(request).reinforcement)
+        files.append(file)
+    training, validation = files
     assert training is not None, "training_file is required"
-    if method_of(asked) == "classification":
+    if method_of(request) == "classification":
         _check_labels(training, validation)
     return training, validation
 
@@ -58,13 +58,13 @@ def cache_key(caller: Caller, file_id: str | None) -> Hashable:
 
 
 def _check_format(file: File, param: str, training: Training) -> None:
-    wanted = formats(training.method, training.ranked)
-    if file.format not in wanted:
-        others = " or ".join(learning_from(file.format))
-        plural = " or ".join(rows.plural for rows in wanted)
+    accepted = formats(training.method, training.ranked)
+    if file.format not in accepted:
+        methods = " or ".join(learning_from(file.format))
+        plural = " or ".join(rows.plural for rows in accepted)
         raise WrongFileFormat(
             f"{param}: {file.id} holds {file.format.plural}, and method {training.method} learns "
-            f"from {plural}. Give a file of {plural}, or choose method {others}.",
+            f"from {plural}. Give a file of {plural}, or choose method {methods}.",
             param=param,
         )
 
@@ -88,9 +88,9 @@ def _check_labels(training: File, validation: File | None) -> None:
 
 
 def _check_members(file: File, param: str, settings: Reinforcement | None) -> None:
-    if settings is not None and (what := lacking(settings, file.members)):
+    if settings is not None and (problem := lacking(settings, file.members)):
         raise InvalidRequest(
-            f"{param}: {what}. Add it to every row of {file.id}, or change the grader.",
+            f"{param}: {problem}. Add it to every row of {file.id}, or change the grader.",
             code="missing_grader_input",
             param=param,
         )

@@ -63,16 +63,18 @@ ESTIMATED = (
 )
 
 
-async def plan_submission(parts: Parts, identity: RequestIdentity, asked: JobRequest) -> Submission:
+async def plan_submission(
+    parts: Parts, identity: RequestIdentity, request: JobRequest
+) -> Submission:
     """Return the submission of a request that only asks for a plan.
 
     A base model that is not staged is planned by its architecture. With a staged one, the rows are
     checked for a few seconds.
     """
-    known = base_models.lookup(asked.model)
-    if known is None or await models.find_base_model(parts.outside.store, known.name):
-        return await prepare_submission(parts, identity, asked, wait=PLAN_WAIT_SECONDS)
-    return await prepare_submission(parts, identity, asked, unstaged=known)
+    supported = base_models.lookup(request.model)
+    if supported is None or await models.find_base_model(parts.storage.store, supported.name):
+        return await prepare_submission(parts, identity, request, wait=PLAN_WAIT_SECONDS)
+    return await prepare_submission(parts, identity, request, unstaged=supported)
 
 
 async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) -> Plan:
@@ -83,15 +85,15 @@ async def replan_job(parts: Parts, row: JobRow, plan: Plan, checked: Checked) ->
     if plan.data == DataCounts.of(checked.training):
         return plan
     caller = Caller(project_id=row.project_id, api_key_id=row.api_key_id)
-    asked = JobRequest.model_validate_json(json.dumps(row.request))
-    inputs = await _find_inputs(parts, caller, asked, None)
-    nodes = plan.chosen.nodes if terms_of(asked).deadline is None else None
-    plan_request = await _plan_request(parts, caller, asked, inputs, checked=checked, nodes=nodes)
+    request = JobRequest.model_validate_json(json.dumps(row.request))
+    inputs = await _find_inputs(parts, caller, request, None)
+    nodes = plan.chosen.nodes if terms_of(request).deadline is None else None
+    plan_request = await _plan_request(parts, caller, request, inputs, checked=checked, nodes=nodes)
     return _plan(plan_request, inputs, checked, parts.now())
 
 
 async def create_job(
-    parts: Parts, identity: RequestIdentity, asked: JobRequest, now: datetime
+    parts: Parts, identity: RequestIdentity, request: JobRequest, now: datetime
 ) -> Submitted:
     """Create the job of a request, or return the one that it created before."""
     if not identity.is_first:
@@ -99,28 +101,28 @@ async def create_job(
             if (earlier := await jobs.find_earlier(conn, identity, now)) is not None:
                 return Submitted(job=earlier, is_new=False)
     try:
-        return await _submit(parts, await prepare_submission(parts, identity, asked), now)
+        return await _submit(parts, await prepare_submission(parts, identity, request), now)
     except FileJustDeleted:
-        named = (asked.training_file, asked.validation_file)
-        files = [submission_files.cache_key(identity.caller, name) for name in named]
-        kept = [parts.plan_inputs.forget(file) for file in files]
-        if not any(kept):
+        file_ids = (request.training_file, request.validation_file)
+        files = [submission_files.cache_key(identity.caller, file_id) for file_id in file_ids]
+        was_cached = [parts.plan_inputs.forget(file) for file in files]
+        if not any(was_cached):
             raise
-    return await _submit(parts, await prepare_submission(parts, identity, asked), now)
+    return await _submit(parts, await prepare_submission(parts, identity, request), now)
 
 
 async def _submit(parts: Parts, submission: Submission, now: datetime) -> Submitted:
     async with parts.engine.begin() as conn:
-        made = await jobs.submit(conn, submission, now)
-    if made.is_new:
-        tracing.record_submission(made.job.id, now, parts.now())
-    return made
+        submitted = await jobs.submit(conn, submission, now)
+    if submitted.is_new:
+        tracing.record_submission(submitted.job.id, now, parts.now())
+    return submitted
 
 
 async def prepare_submission(
     parts: Parts,
     identity: RequestIdentity,
-    asked: JobRequest,
+    request: JobRequest,
     *,
     unstaged: SupportedModel | None = None,
     wait: float = 0.0,
@@ -130,16 +132,16 @@ async def prepare_submission(
     Rows that were checked before are counted exactly. With ``wait`` they are checked now, for at
     most that many seconds, and refused where a job cannot train on them.
     """
-    asked = with_default_precision(asked, parts.plan_defaults.accelerator)
-    if asked.register_model and not parts.registers_models:
+    request = with_default_precision(request, parts.plan_defaults.accelerator)
+    if request.register_model and not parts.registers_models:
         raise Unsupported(NO_REGISTRY, param="register_model")
-    _require_trackers(parts, asked)
-    inputs = await _find_inputs(parts, identity.caller, asked, unstaged)
-    await parts.graders.check_sources(sources_of(asked))
-    checked = None if unstaged else await _check_rows(parts, asked, inputs, wait)
-    plan, plan_request = await _stored_plan(parts, identity.caller, asked), None
+    _require_trackers(parts, request)
+    inputs = await _find_inputs(parts, identity.caller, request, unstaged)
+    await parts.graders.check_sources(sources_of(request))
+    checked = None if unstaged else await _check_rows(parts, request, inputs, wait)
+    plan, plan_request = await _stored_plan(parts, identity.caller, request), None
     if plan is None:
-        plan_request = await _plan_request(parts, identity.caller, asked, inputs, checked=checked)
+        plan_request = await _plan_request(parts, identity.caller, request, inputs, checked=checked)
         plan = _plan(plan_request, inputs, checked, parts.now())
     if unstaged:
         plan = replace(plan, warnings=(*plan.warnings, _staging_warning(unstaged)))
@@ -147,44 +149,48 @@ async def prepare_submission(
         plan = replace(plan, warnings=(*plan.warnings, ESTIMATED))
     return Submission(
         identity=identity,
-        request=asked.model_dump(mode="json") | _deployment_defaults(parts, asked),
+        request=request.model_dump(mode="json") | _deployment_defaults(parts, request),
         model=inputs.base.name,
         training_file=inputs.training,
         validation_file=inputs.validation,
         plan=plan,
-        terms=terms_of(asked),
+        terms=terms_of(request),
         planned=plan_request,
     )
 
 
-def _require_trackers(parts: Parts, asked: JobRequest) -> None:
+def _require_trackers(parts: Parts, request: JobRequest) -> None:
     """Refuse trackers that the deployment lacks."""
-    for number, one in enumerate(asked.integrations or ()):
-        if one.type not in parts.trackers:
-            where = f"integrations.{number}.type"
-            raise Unsupported(NO_TRACKER[one.type], param=where)
+    for number, integration in enumerate(request.integrations or ()):
+        if integration.type not in parts.trackers:
+            param = f"integrations.{number}.type"
+            raise Unsupported(NO_TRACKER[integration.type], param=param)
 
 
-def _deployment_defaults(parts: Parts, asked: JobRequest) -> dict[str, Any]:
+def _deployment_defaults(parts: Parts, request: JobRequest) -> dict[str, Any]:
     """Return what the deployment adds to a request: a seed, and its MLflow experiment."""
-    added: dict[str, Any] = {"seed": _seed(asked)}
-    named = asked.integrations or []
-    if parts.mlflow_experiment and all(one.type != "mlflow" for one in named):
+    added: dict[str, Any] = {"seed": _seed(request)}
+    integrations = request.integrations or []
+    if parts.mlflow_experiment and all(
+        integration.type != "mlflow" for integration in integrations
+    ):
         mlflow = MlflowRequest(experiment=parts.mlflow_experiment)
-        every = [*named, IntegrationRequest(type="mlflow", mlflow=mlflow)]
-        added["integrations"] = [one.model_dump(mode="json") for one in every]
+        all_integrations = [*integrations, IntegrationRequest(type="mlflow", mlflow=mlflow)]
+        added["integrations"] = [
+            integration.model_dump(mode="json") for integration in all_integrations
+        ]
     return added
 
 
-async def _stored_plan(parts: Parts, caller: Caller, asked: JobRequest) -> Plan | None:
+async def _stored_plan(parts: Parts, caller: Caller, request: JobRequest) -> Plan | None:
     """Return the plan that the request names, or None."""
-    if asked.plan is None:
+    if request.plan is None:
         return None
     async with parts.reading.connect() as conn:
-        request = asked.model_dump(mode="json")
-        row = await plans.require_matching_plan(conn, caller.project_id, request, parts.now())
+        body = request.model_dump(mode="json")
+        row = await plans.require_matching_plan(conn, caller.project_id, body, parts.now())
     plan, now = row.parsed_plan, parts.now()
-    limits = PlanLimits.of(terms_of(asked), parts.allowance, now)
+    limits = PlanLimits.of(terms_of(request), parts.allowance, now)
     feasibility.refuse_infeasible(plan, limits, now, lambda: None)  # time has passed since
     return plan
 
@@ -200,15 +206,15 @@ class _Inputs:
 
 
 async def _find_inputs(
-    parts: Parts, caller: Caller, asked: JobRequest, unstaged: SupportedModel | None
+    parts: Parts, caller: Caller, request: JobRequest, unstaged: SupportedModel | None
 ) -> _Inputs:
-    training, validation = await submission_files.find_files(parts, caller, asked)
-    base, judge = await _find_models(parts, caller, asked, training, unstaged)
+    training, validation = await submission_files.find_files(parts, caller, request)
+    base, judge = await _find_models(parts, caller, request, training, unstaged)
     return _Inputs(training=training, validation=validation, base=base, judge=judge)
 
 
-def _seed(asked: JobRequest) -> int:
-    return secrets.randbelow(2**31) if asked.seed is None else asked.seed
+def _seed(request: JobRequest) -> int:
+    return secrets.randbelow(2**31) if request.seed is None else request.seed
 
 
 def _staging_warning(model: SupportedModel) -> str:
@@ -220,25 +226,29 @@ def _staging_warning(model: SupportedModel) -> str:
 
 
 async def _find_models(
-    parts: Parts, caller: Caller, asked: JobRequest, training: File, unstaged: SupportedModel | None
+    parts: Parts,
+    caller: Caller,
+    request: JobRequest,
+    training: File,
+    unstaged: SupportedModel | None,
 ) -> tuple[Basis, Basis | None]:
     """Return the base model and the grader's model; raises InvalidRequest or Archived."""
     base = (
         bases.unstaged_basis(unstaged)
         if unstaged
-        else await find_base_model(parts, caller, asked.model)
+        else await find_base_model(parts, caller, request.model)
     )
     if base.method is not None:
-        lineage.refuse_other_head(base.name, base.method, method_of(asked))
+        lineage.refuse_other_head(base.name, base.method, method_of(request))
     if base.method == "classification":
         lineage.refuse_other_labels(base.name, base.labels, training.labels)
-    named = lineage.judge(training_of(asked).reinforcement)
-    if named is None:
+    judge_name = lineage.judge(training_of(request).reinforcement)
+    if judge_name is None:
         return base, None
-    if not lineage.is_made(named):
-        lineage.refuse_no_judge(named, None)
-    lineage.refuse_checkpoint_as_judge(named)
-    judge = await find_base_model(parts, caller, named, lineage.OF_GRADER)
+    if not lineage.is_made(judge_name):
+        lineage.refuse_no_judge(judge_name, None)
+    lineage.refuse_checkpoint_as_judge(judge_name)
+    judge = await find_base_model(parts, caller, judge_name, lineage.OF_GRADER)
     lineage.refuse_no_judge(judge.name, judge.method)
     return base, judge
 
@@ -248,7 +258,7 @@ async def find_base_model(
 ) -> Basis:
     """Return a base model from the cache; models of jobs are looked up each time."""
     find = partial(
-        bases.find_readable_basis, parts.engine, parts.outside, caller.project_id, name, param
+        bases.find_readable_basis, parts.engine, parts.storage, caller.project_id, name, param
     )
     return (
         await find() if lineage.is_made(name) else await parts.plan_inputs.get(("base", name), find)
@@ -258,7 +268,7 @@ async def find_base_model(
 async def _plan_request(
     parts: Parts,
     caller: Caller,
-    asked: JobRequest,
+    request: JobRequest,
     inputs: _Inputs,
     *,
     checked: Checked | None,
@@ -268,16 +278,16 @@ async def _plan_request(
     training, validation = inputs.training, inputs.validation
     base, judge = inputs.base, inputs.judge
     data = checked.training if checked else None
-    defaults, elastic = parts.plan_defaults, asked.infrastructure.elastic
+    defaults, elastic = parts.plan_defaults, request.infrastructure.elastic
     answers = max(2, training.answers, validation.answers if validation else 0)
     accelerator: Accelerator = "cpu" if defaults.accelerator == "cpu" else "cuda"
-    terms = terms_of(asked)
+    terms = terms_of(request)
     return PlanRequest(
         arch=base.staged.arch,
         judge=judge.staged.arch if judge else None,
-        hyperparameters=hyperparameters_of(asked),
+        hyperparameters=hyperparameters_of(request),
         training=replace(
-            training_of(asked),
+            training_of(request),
             answers=answers,
             split_answers=checked is not None and checked.splits_answers,
         ),
@@ -287,15 +297,15 @@ async def _plan_request(
         offers=_mark_forbidden(
             await parts.plan_inputs.get("offers", partial(_read_offers, parts)), terms
         ),
-        nodes=asked.infrastructure.nodes or nodes,
+        nodes=request.infrastructure.nodes or nodes,
         min_nodes=elastic.min_nodes if elastic else None,
         processes_per_node=defaults.processes_per_node,
         accelerator=accelerator,
         cpu_flops=defaults.cpu_flops,
-        emulated=defaults.emulated,
+        emulated=defaults.is_emulated,
         recovery_seconds=defaults.recovery_seconds,
         model=base.name,
-        past=await _past_jobs(parts, caller),
+        past=await _list_past_jobs(parts, caller),
         longest=() if data else tuple(tokens for _, tokens in training.longest),
         limits=PlanLimits.of(terms, parts.allowance, parts.now()),
     )
@@ -316,27 +326,27 @@ def _plan(request: PlanRequest, inputs: _Inputs, checked: Checked | None, now: d
 
 
 async def _check_rows(
-    parts: Parts, asked: JobRequest, inputs: _Inputs, wait: float
+    parts: Parts, request: JobRequest, inputs: _Inputs, wait: float
 ) -> Checked | None:
     """Return the reports on the rows, or None while there are none.
 
     With ``wait`` rows that a job cannot train on are refused.
     """
     training, staged = inputs.training, inputs.base.staged
-    hyper, chosen = hyperparameters_of(asked), training_of(asked)
+    hyper, chosen = hyperparameters_of(request), training_of(request)
     recipe = resolve(hyper, chosen, examples=training.examples, arch=staged.arch)
     today = parts.now().date()
-    wanted = row_checks(training, inputs.validation, staged.model, recipe, today)
+    checks = row_checks(training, inputs.validation, staged.model, recipe, today)
     if not wait:
-        return await parts.preflights.find_reports(wanted)
-    found = await parts.preflights.check_rows(wanted, wait)
-    if isinstance(found, RunningCheck):
+        return await parts.preflights.find_reports(checks)
+    reports = await parts.preflights.check_rows(checks, wait)
+    if isinstance(reports, RunningCheck):
         return None
-    preflight.refuse_untrainable(training.filename, found.training, param="training_file")
-    return found
+    preflight.refuse_untrainable(training.filename, reports.training, param="training_file")
+    return reports
 
 
-async def _past_jobs(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
+async def _list_past_jobs(parts: Parts, caller: Caller) -> tuple[MeasuredJob, ...]:
     """Return the measured jobs of the project."""
 
     async def read() -> tuple[MeasuredJob, ...]:
@@ -352,17 +362,17 @@ async def _read_offers(parts: Parts) -> tuple[Offer, ...]:
     async with parts.reading.connect() as conn:
         bands = await market.bands(conn, map(spot_pool_of, defaults.offerings))
     prices = await parts.prices.prices(list(defaults.offerings))
-    found = []
+    offers = []
     for offering in defaults.offerings:
-        known = eviction_prior(bands.get(spot_pool_of(offering)), defaults.hazard_per_hour)
+        prior = eviction_prior(bands.get(spot_pool_of(offering)), defaults.hazard_per_hour)
         offer = Offer(
             offering=offering,
             price=prices.get(offering),
-            evictions_per_hour=known.per_hour,
-            evictions_from=known.source,
+            evictions_per_hour=prior.per_hour,
+            evictions_from=prior.source,
         )
-        found.append(offer)
-    return tuple(found)
+        offers.append(offer)
+    return tuple(offers)
 
 
 def _mark_forbidden(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[Offer, ...]:
@@ -370,8 +380,8 @@ def _mark_forbidden(offers: tuple[Offer, ...], terms: JobConstraints) -> tuple[O
     forbids = terms.forbids
     reasons = [forbids(o.offering, o.price, gpus_per_machine(o.offering.vm_size)) for o in offers]
     return tuple(
-        replace(offer, forbidden=why) if why else offer
-        for offer, why in zip(offers, reasons, strict=True)
+        replace(offer, forbidden=reason) if reason else offer
+        for offer, reason in zip(offers, reasons, strict=True)
     )
 
 

@@ -22,13 +22,13 @@ from service.operations.models.checkpoint_models import CheckpointModel, Unusabl
 from service.operations.models.models import ListedBaseModel
 from service.operations.storage import integrity, tiers
 from service.operations.storage.manifests import ManifestUnusable
-from service.storage.store import LISTED, BlobArchived, BlobNotFound
+from service.storage.store import MAX_LISTED, BlobArchived, BlobNotFound
 from trainer.contract import MANIFEST, Manifest
 
 router = APIRouter()
-_OF_JOB = "/fine_tuning/jobs/{job_id}/model"
-_SHOWN = 20  # names of files in an error
-_FROM = re.compile(r"bytes=(\d{1,18})-")
+_JOB_MODEL_PATH = "/fine_tuning/jobs/{job_id}/model"
+_MAX_NAMES_SHOWN = 20  # names of files in an error
+_RANGE_HEADER = re.compile(r"bytes=(\d{1,18})-")
 
 
 @router.get("/models", operation_id="listModels", tags=["Models"])
@@ -62,7 +62,7 @@ async def delete_model(parts: PartsDep, caller: Writer, now: Now, model: str) ->
     return ModelDeleted(id=model, bytes_freed=freed)
 
 
-@router.get(_OF_JOB, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
+@router.get(_JOB_MODEL_PATH, operation_id="listFineTuningModelFiles", tags=["Fine-tuning"])
 async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> ModelFiles:
     """List the files of the final model, as Hugging Face's from_pretrained expects them."""
     path, manifest = await _manifest(parts, caller, job_id)
@@ -74,7 +74,7 @@ async def list_model_files(parts: PartsDep, caller: Reader, job_id: str) -> Mode
 
 
 @router.get(
-    _OF_JOB + "/{name:path}",
+    _JOB_MODEL_PATH + "/{name:path}",
     operation_id="downloadFineTuningModelFile",
     tags=["Fine-tuning"],
     responses=PART,
@@ -84,7 +84,7 @@ async def get_model_file(
     caller: Reader,
     job_id: str,
     name: str,
-    wanted: Annotated[str | None, Header(alias="range")] = None,
+    range_header: Annotated[str | None, Header(alias="range")] = None,
 ) -> StreamingResponse:
     """Download one file of the final model; `Range: bytes=N-` resumes a download.
 
@@ -95,25 +95,25 @@ async def get_model_file(
     _require_inside(path, f"{path}/{name}")
     file = next((f for f in manifest.files if f.name == name), None)
     if file is None:
-        names = ", ".join(f.name for f in manifest.files[:_SHOWN])
+        names = ", ".join(f.name for f in manifest.files[:_MAX_NAMES_SHOWN])
         raise ModelNotFound(f"The model has no file {name!r:.80}. It has: {names}.")
     await _require_online(parts, caller, job_id, f"{path}/{name}")
-    begin = _range_start(wanted, file.size)
-    stream = await integrity.open_file(parts.store, job_id, path, file, begin)
-    headers = {"content-length": str(file.size - begin), "accept-ranges": "bytes"}
+    start = _range_start(range_header, file.size)
+    stream = await integrity.open_file(parts.store, job_id, path, file, start)
+    headers = {"content-length": str(file.size - start), "accept-ranges": "bytes"}
     headers |= as_download(name.rpartition("/")[2])
-    if begin:
-        headers["content-range"] = f"bytes {begin}-{file.size - 1}/{file.size}"
-    status, kind = (206 if begin else 200), "application/octet-stream"
+    if start:
+        headers["content-range"] = f"bytes {start}-{file.size - 1}/{file.size}"
+    status, kind = (206 if start else 200), "application/octet-stream"
     return StreamingResponse(stream, status_code=status, media_type=kind, headers=headers)
 
 
 async def _list_models(parts: PartsDep, caller: Caller) -> list[Model]:
     async with parts.reading.connect() as conn:
-        made = await models.list_fine_tuned(conn, caller.project_id)
+        rows = await models.list_fine_tuned(conn, caller.project_id)
         checkpoints = await checkpoint_models.list_usable(conn, caller.project_id)
     return [
-        *map(_fine_tuned, made),
+        *map(_fine_tuned, rows),
         *map(_checkpoint_model, checkpoints),
         *map(_base, await models.list_base_models(parts.store)),
     ]
@@ -122,20 +122,20 @@ async def _list_models(parts: PartsDep, caller: Caller) -> list[Model]:
 async def _find_checkpoint(parts: Parts, caller: Caller, name: str) -> Model:
     async with parts.reading.connect() as conn:
         try:
-            found = await checkpoint_models.find(conn, caller.project_id, name)
+            checkpoint = await checkpoint_models.find(conn, caller.project_id, name)
         except UnusableCheckpoint as error:
             raise ModelNotFound(str(error)) from None
-    return _checkpoint_model(found)
+    return _checkpoint_model(checkpoint)
 
 
-def _checkpoint_model(found: CheckpointModel) -> Model:
+def _checkpoint_model(checkpoint: CheckpointModel) -> Model:
     return Model(
-        id=found.name,
-        created=int(found.kept.committed_at.timestamp()),
-        owned_by=found.job.project_id,
-        base_model=found.job.model,
-        job=found.job.id,
-        step=found.kept.step,
+        id=checkpoint.name,
+        created=int(checkpoint.row.committed_at.timestamp()),
+        owned_by=checkpoint.job.project_id,
+        base_model=checkpoint.job.model,
+        job=checkpoint.job.id,
+        step=checkpoint.row.step,
     )
 
 
@@ -175,30 +175,30 @@ async def _manifest(parts: PartsDep, caller: Caller, job_id: str) -> tuple[str, 
     except BlobNotFound:
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {path}/{MANIFEST}")) from None
     except BlobArchived:
-        seen = await tiers.inspect_folder(
-            parts.engine, parts.outside, caller.project_id, job_id, None
+        inspection = await tiers.inspect_folder(
+            parts.engine, parts.storage, caller.project_id, job_id, None
         )
-        tiers.require_online(seen)
+        tiers.require_online(inspection)
         raise  # rehydrated meanwhile
 
 
 async def _require_online(parts: Parts, caller: Caller, job_id: str, name: str) -> None:
     """Raise ModelNotFound when the blob is gone, Archived when it cannot be read."""
-    listed = await parts.store.list_stored(job_id, name, most=LISTED)
-    blob = next((found for found in listed if found.name == name), None)
+    blobs = await parts.store.list_stored(job_id, name, most=MAX_LISTED)
+    blob = next((item for item in blobs if item.name == name), None)
     if blob is None:
         raise ModelNotFound(tiers.missing_message(job_id, f"Blob {name}"))
     if tier_rules.folder_presence([blob]) is not Presence.ONLINE:
-        seen = await tiers.inspect_folder(
-            parts.engine, parts.outside, caller.project_id, job_id, None
+        inspection = await tiers.inspect_folder(
+            parts.engine, parts.storage, caller.project_id, job_id, None
         )
-        tiers.require_online(seen)
+        tiers.require_online(inspection)
 
 
-def _range_start(wanted: str | None, size: int) -> int:
+def _range_start(range_header: str | None, size: int) -> int:
     """Return the first requested byte; other ranges are answered with the whole file."""
-    found = _FROM.fullmatch(wanted or "")
-    return int(found[1]) if found and int(found[1]) < size else 0
+    match = _RANGE_HEADER.fullmatch(range_header or "")
+    return int(match[1]) if match and int(match[1]) < size else 0
 
 
 def _require_inside(prefix: str, path: str) -> str:

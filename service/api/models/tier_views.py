@@ -30,14 +30,14 @@ from service.operations.storage.tiers import FolderInspection, StoredFolder
 def storage(
     overview: JobOverview,
     blobs: list[TieredBlob],
-    looks: list[FolderInspection],
-    where: StorageAccount,
+    inspections: list[FolderInspection],
+    storage_account: StorageAccount,
 ) -> schemas.Storage:
     """Return all that a job's container holds, by tier and by folder."""
     sizes = {
         str(tier): sum(billed_bytes(b) for b in blobs if b.tier is tier) for tier in AccessTier
     }
-    shown: dict[str, Any] = {
+    members: dict[str, Any] = {
         "object": "fine_tuning.job.storage",
         "job": overview.job.id,
         "currency": cost.CURRENCY,
@@ -45,17 +45,17 @@ def storage(
         "blobs": len(blobs),
         "bytes": sum(b.size for b in blobs),
         "billed_bytes": sizes,
-        "account": account(where),
-        "folders": [_folder(look) for look in looks],
+        "account": account(storage_account),
+        "folders": [_folder(inspection) for inspection in inspections],
     }
-    if looks:
-        prices = looks[0].prices
-        shown |= {"a_month": money(overview.storage.a_month), "prices": _prices(prices)}
-    return schemas.Storage(**shown)
+    if inspections:
+        prices = inspections[0].prices
+        members |= {"a_month": money(overview.storage.a_month), "prices": _prices(prices)}
+    return schemas.Storage(**members)
 
 
 def move(
-    seen: FolderInspection,
+    inspection: FolderInspection,
     tier: AccessTier,
     priority: ArchivePriority,
     quote: TierMoveQuote,
@@ -80,35 +80,41 @@ def move(
             "read_back": money(quote.read_back),
             "free_to_leave_at": seconds(quote.free_to_leave),
         },
-        "prices": _prices(seen.prices),
-        **_folder(seen),
+        "prices": _prices(inspection.prices),
+        **_folder(inspection),
     }
 
 
-def account(where: StorageAccount) -> schemas.Account:
+def account(storage_account: StorageAccount) -> schemas.Account:
     """Return the account that the prices are for."""
-    return schemas.Account(region=where.region or None, redundancy=where.redundancy)
+    return schemas.Account(
+        region=storage_account.region or None, redundancy=storage_account.redundancy
+    )
 
 
-def _folder(seen: FolderInspection) -> dict[str, Any]:
+def _folder(inspection: FolderInspection) -> dict[str, Any]:
     """Return one checkpoint or the model with its tier and state."""
-    presence = seen.presence
-    shown: dict[str, Any] = {
-        **_folder_names(seen.folder),
-        "bytes": sum(b.size for b in seen.blobs),
-        "tier": str(rules.coolest_tier(seen.blobs)),
+    presence = inspection.presence
+    members: dict[str, Any] = {
+        **_folder_names(inspection.folder),
+        "bytes": sum(b.size for b in inspection.blobs),
+        "tier": str(rules.coolest_tier(inspection.blobs)),
         "state": str(presence),
-        "moving_to": str(seen.under_way.tier) if seen.under_way else None,
+        "moving_to": str(inspection.current_move.tier) if inspection.current_move else None,
     }
     if presence is Presence.ARCHIVED:
-        shown["rehydrate"] = {str(w.priority): _way(w) for w in tiers.rehydration_quotes(seen)}
+        members["rehydrate"] = {
+            str(w.priority): _way(w) for w in tiers.rehydration_quotes(inspection)
+        }
     if presence is Presence.REHYDRATING:
-        expected_at: datetime | None = seen.under_way.expected_at if seen.under_way else None
-        shown["rehydrating"] = {
-            "priority": _priority(seen.blobs),
+        expected_at: datetime | None = (
+            inspection.current_move.expected_at if inspection.current_move else None
+        )
+        members["rehydrating"] = {
+            "priority": _priority(inspection.blobs),
             "expected_at": seconds(expected_at),
         }
-    return shown
+    return members
 
 
 def _folder_names(folder: StoredFolder) -> dict[str, Any]:
@@ -120,17 +126,20 @@ def _folder_names(folder: StoredFolder) -> dict[str, Any]:
     }
 
 
-def _way(way: Rehydration) -> dict[str, Any]:
-    return {"cost": money(way.cost), "seconds_at_most": int(way.takes.total_seconds())}
+def _way(rehydration: Rehydration) -> dict[str, Any]:
+    return {
+        "cost": money(rehydration.cost),
+        "seconds_at_most": int(rehydration.takes.total_seconds()),
+    }
 
 
 def _priority(blobs: Iterable[TieredBlob]) -> str | None:
     """Return the slowest blob's priority: the folder is back when the last blob is."""
-    found = {blob.priority for blob in blobs if blob.rehydrating}
+    priorities = {blob.priority for blob in blobs if blob.rehydrating}
     slowest = (
-        ArchivePriority.STANDARD if ArchivePriority.STANDARD in found else ArchivePriority.HIGH
+        ArchivePriority.STANDARD if ArchivePriority.STANDARD in priorities else ArchivePriority.HIGH
     )
-    return str(slowest) if found - {None} else None
+    return str(slowest) if priorities - {None} else None
 
 
 def _prices(prices: StoragePrices) -> dict[str, Any]:

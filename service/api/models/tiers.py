@@ -17,7 +17,7 @@ from service.operations.storage import tier_moves, tiers
 from service.operations.storage.tier_moves import MoveRequest
 from service.operations.storage.tiers import FolderInspection
 from service.pricing import storage_prices
-from service.storage.store import LISTED
+from service.storage.store import MAX_LISTED
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Storage"], route_class=JsonRoute)
 
@@ -37,17 +37,17 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
     """Return every checkpoint and the model with tier and state, as Blob lists them now."""
     async with parts.reading.connect() as conn:
         job = await jobs.get(conn, caller.project_id, job_id)
-        folders = await tiers.folders(conn, job)
+        folders = await tiers.list_folders(conn, job)
         under_way = await open_of(conn, job_id)
         overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
-    prices = await parts.outside.read_prices() or storage_prices.TABLE
-    blobs = await parts.store.list_stored(job_id, most=LISTED)
+    prices = await parts.storage.read_prices() or storage_prices.TABLE
+    blobs = await parts.store.list_stored(job_id, most=MAX_LISTED)
     looks = [
         FolderInspection(
             folder=folder,
             blobs=[b for b in blobs if b.name.startswith(f"{folder.path}/")],
             prices=prices,
-            under_way=under_way.get(folder.path),
+            current_move=under_way.get(folder.path),
         )
         for folder in folders
     ]
@@ -60,34 +60,36 @@ async def move_checkpoint(
     caller: Writer,
     job_id: str,
     checkpoint_id: str,
-    asked: TierRequest,
+    body: TierRequest,
 ) -> TierMove:
     """Move a checkpoint to another tier; out of the archive this rehydrates it."""
-    return await _move(parts, caller, job_id, checkpoint_id, asked)
+    return await _move(parts, caller, job_id, checkpoint_id, body)
 
 
 @router.post("/{job_id}/model/tier", operation_id="moveFineTuningModel")
-async def move_model(parts: PartsDep, caller: Writer, job_id: str, asked: TierRequest) -> TierMove:
+async def move_model(parts: PartsDep, caller: Writer, job_id: str, body: TierRequest) -> TierMove:
     """Move the final model to another tier; out of the archive this rehydrates it."""
-    return await _move(parts, caller, job_id, None, asked)
+    return await _move(parts, caller, job_id, None, body)
 
 
 async def _move(
-    parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, asked: TierRequest
+    parts: Parts, caller: Caller, job_id: str, checkpoint_id: str | None, body: TierRequest
 ) -> TierMove:
     request = MoveRequest(
         project_id=caller.project_id,
         job_id=job_id,
         checkpoint_id=checkpoint_id,
-        tier=AccessTier(asked.tier),
-        priority=ArchivePriority(asked.priority),
+        tier=AccessTier(body.tier),
+        priority=ArchivePriority(body.priority),
     )
-    if asked.dry_run:
-        seen, made = await tier_moves.quote_move(parts.engine, parts.outside, request, parts.now)
+    if body.dry_run:
+        inspection, quote = await tier_moves.quote_move(
+            parts.engine, parts.storage, request, parts.now
+        )
         move = None
     else:
-        seen, made, move = await tier_moves.request_move(
-            parts.engine, parts.outside, request, parts.now
+        inspection, quote, move = await tier_moves.request_move(
+            parts.engine, parts.storage, request, parts.now
         )
-    shown = tier_views.move(seen, request.tier, request.priority, made, move)
-    return TierMove(**shown, dry_run=asked.dry_run, account=tier_views.account(parts.account))
+    members = tier_views.move(inspection, request.tier, request.priority, quote, move)
+    return TierMove(**members, dry_run=body.dry_run, account=tier_views.account(parts.account))

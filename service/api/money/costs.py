@@ -6,7 +6,7 @@ from typing import Annotated
 from fastapi import APIRouter, Depends, Query
 
 from service.api.deps import Db, Now, Reader
-from service.api.http.pages import clamp
+from service.api.http.pages import clamp_limit
 from service.api.jobs import job_views
 from service.api.schemas.costs import Figure, JobCost, MetricList, MetricRow
 from service.db.jobs import step_metrics
@@ -15,7 +15,7 @@ from service.domain.errors import InvalidRequest, UnknownCursor
 from service.operations.jobs import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Fine-tuning"])
-_MOST_ROWS = 10_000
+_MAX_ROWS = 10_000
 _LAST_STEP = 2**31 - 1
 _DIGITS = len(str(_LAST_STEP))  # int() refuses thousands of them in its own way
 Step = Annotated[int, Query(ge=0, le=_LAST_STEP)]
@@ -51,19 +51,21 @@ async def get_metrics(
     span: Span,
     max_points: MaxPoints = None,
     figure: ShownFigure = "loss",
-    limit: int = _MOST_ROWS,
+    limit: int = _MAX_ROWS,
     after: Annotated[str | None, Query(description="the last step of the page before")] = None,
 ) -> MetricList:
     """List a row for each training step, or `max_points` rows that keep every spike."""
     await jobs.get(db, caller.project_id, job_id)
-    limit = clamp(limit, _MOST_ROWS)
+    limit = clamp_limit(limit, _MAX_ROWS)
     if max_points is not None and after is not None:
         raise InvalidRequest(
             "max_points gives the whole range at once: leave `after` out.", param="after"
         )
     if max_points is not None:
-        most = min(max_points, limit)
-        rows = await step_metrics.thinned_series(db, job_id, span, max_points=most, figure=figure)
+        point_limit = min(max_points, limit)
+        rows = await step_metrics.thinned_series(
+            db, job_id, span, max_points=point_limit, figure=figure
+        )
     else:
         if after is not None:
             span = replace(span, from_step=max(span.from_step, _step(after) + 1))

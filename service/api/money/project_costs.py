@@ -16,13 +16,13 @@ from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _WIDTHS = {"1h": 3600, "1d": 86_400}
-_MOST = 180  # buckets
-_LATEST = 4_102_444_800
-_USUAL = timedelta(days=7)
-Seconds = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds")]
+_MAX_BUCKETS = 180  # buckets
+_MAX_TIME = 4_102_444_800
+_DEFAULT_SPAN = timedelta(days=7)
+Seconds = Annotated[int | None, Query(ge=0, le=_MAX_TIME, description="unix seconds")]
 
 Days = Annotated[
-    int | None, Query(ge=1, le=_MOST, description="in place of start_time: whole ones")
+    int | None, Query(ge=1, le=_MAX_BUCKETS, description="in place of start_time: whole ones")
 ]
 
 
@@ -39,26 +39,26 @@ async def get_costs(
     """List costs by time, by default of seven days; ``saved`` compares with on demand."""
     width = _WIDTHS[bucket_width]
     until = now if end_time is None else datetime.fromtimestamp(end_time, UTC)
-    since = until - _USUAL if start_time is None else datetime.fromtimestamp(start_time, UTC)
+    since = until - _DEFAULT_SPAN if start_time is None else datetime.fromtimestamp(start_time, UTC)
     if days is not None:
         if start_time is not None:
             raise InvalidRequest("Give days or start_time, not both.", param="days")
         since = _midnight(until) - timedelta(days=days - 1)
     if not since < until:
         raise InvalidRequest("start_time must lie before end_time.", param="start_time")
-    if (until - since).total_seconds() > _MOST * width:
+    if (until - since).total_seconds() > _MAX_BUCKETS * width:
         raise InvalidRequest(
-            f"These are more than {_MOST} buckets of {bucket_width}: ask for less time"
+            f"These are more than {_MAX_BUCKETS} buckets of {bucket_width}: ask for less time"
             f"{' or for bucket_width=1d' if width < _WIDTHS['1d'] else ''}.",
             param="start_time" if days is None else "days",
         )
-    found = await project_costs.by_bucket(db, caller.project_id, since, until, width, now)
+    buckets = await project_costs.by_bucket(db, caller.project_id, since, until, width, now)
     zero = Decimal(0)
-    machines = sum((b.machines for b in found), zero)
-    on_demand = sum((b.on_demand for b in found), zero)
+    machines = sum((b.machines for b in buckets), zero)
+    on_demand = sum((b.on_demand for b in buckets), zero)
     return Costs(
-        data=[_bucket(b, caller.project_id) for b in found],
-        total=money(machines + sum((b.storage for b in found), zero)),
+        data=[_bucket(b, caller.project_id) for b in buckets],
+        total=money(machines + sum((b.storage for b in buckets), zero)),
         on_demand_equivalent=money(on_demand),
         saved=money(on_demand - machines),
         saved_percent=round(float(100 * (1 - machines / on_demand)), 1) if on_demand else 0.0,

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas.organization import ProjectSavings, ProjectSavingsList, Savings
 from service.db.money import project_savings
@@ -16,7 +16,7 @@ from service.domain.money.billing_reconciliation import start_of_day
 from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 100
+_MAX_LIMIT = 100
 Days = Annotated[int, Query(ge=1, le=400, description="whole days (UTC), today the last")]
 Until = Annotated[int | None, Query(ge=0, description="`until` of the first page; with `after`")]
 
@@ -35,20 +35,20 @@ async def list_savings(
     """List the cost of machines by project, highest first; ``whole`` is of all projects."""
     now = _common_end(until, after, now)
     since = start_of_day(now.date()) - timedelta(days=days - 1)
-    limit = clamp(limit, _MOST)
-    found = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
-    rows = require_known_cursor(None if found is None else found.page, after)
-    assert found is not None, "an unknown cursor is refused"
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    savings = await project_savings.by_project(db, since, now, after=after, limit=limit + 1)
+    rows = require_known_cursor(None if savings is None else savings.page, after)
+    assert savings is not None, "an unknown cursor is refused"
     return page(
         ProjectSavingsList,
         rows,
         limit,
-        lambda one: ProjectSavings(id=one.id, name=one.name, **_savings(one)),
+        lambda row: ProjectSavings(id=row.id, name=row.name, **_savings(row)),
         since=seconds(since),
         until=seconds(now),
         currency=CURRENCY,
-        projects=found.projects,
-        whole=Savings(**_savings(found.whole)),
+        projects=savings.projects,
+        whole=Savings(**_savings(savings.whole)),
     )
 
 
@@ -61,13 +61,13 @@ def _common_end(until: int | None, after: str | None, now: datetime) -> datetime
     return datetime.fromtimestamp(seconds(now) if until is None else until, UTC)
 
 
-def _savings(one: SavingsRow) -> dict[str, Any]:
-    saved = one.on_demand - one.spent
+def _savings(row: SavingsRow) -> dict[str, Any]:
+    savings = row.on_demand - row.spent
     return {
-        "jobs": one.jobs,
-        "evictions": one.evictions,
-        "spent": money(one.spent),
-        "on_demand_equivalent": money(one.on_demand),
-        "saved": money(saved),
-        "saved_percent": round(float(100 * saved / one.on_demand), 1) if one.on_demand else 0.0,
+        "jobs": row.jobs,
+        "evictions": row.evictions,
+        "spent": money(row.spent),
+        "on_demand_equivalent": money(row.on_demand),
+        "saved": money(savings),
+        "saved_percent": round(float(100 * savings / row.on_demand), 1) if row.on_demand else 0.0,
     }

@@ -6,7 +6,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Now, PartsDep, Reader
-from service.api.http.pages import After, clamp, require_known_cursor
+from service.api.http.pages import After, clamp_limit, require_known_cursor
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas import organization as schemas
 from service.db.money import bills
@@ -23,7 +23,7 @@ from service.domain.money.cost import CURRENCY
 from service.operations.projects import operators
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 100  # attempts of a page
+_MAX_LIMIT = 100  # attempts of a page
 Days = Annotated[int, Query(ge=1, le=90, description="whole days (UTC), today the last")]
 
 
@@ -42,54 +42,65 @@ async def get_reconciliation(
     since = until - timedelta(days=days - 1)
     metered = await bills.metered(db, caller.project_id, since, until, now)
     billed = await bills.of_project(db, caller.project_id, since, until)
-    look = await bills.last_look(db)
+    read_state = await bills.last_look(db)
     sees_all = await operators.is_operator(db, caller, parts.operator_project)
-    nobodys = await bills.of_nobody(db, since, until) if sees_all else []
-    found = reconcile(metered, billed, complete_period(look.told_at, look.first_day))
+    unassigned = await bills.of_nobody(db, since, until) if sees_all else []
+    reconciliation = reconcile(
+        metered, billed, complete_period(read_state.told_at, read_state.first_day)
+    )
     members = {
         "since": since.isoformat(),
         "until": until.isoformat(),
-        "told_at": seconds(look.told_at),
-        "told_since": None if found.told is None else found.told.since.isoformat(),
-        "told_until": None if found.told is None else found.told.until.isoformat(),
-        "trouble": _billing_trouble(look, sees_all=sees_all),
+        "told_at": seconds(read_state.told_at),
+        "told_since": None
+        if reconciliation.told is None
+        else reconciliation.told.since.isoformat(),
+        "told_until": None
+        if reconciliation.told is None
+        else reconciliation.told.until.isoformat(),
+        "trouble": _billing_trouble(read_state, sees_all=sees_all),
         "currency": CURRENCY,
-        "whole": _line(found.whole),
-        "of_nobody": [_unassigned_cost(one) for one in nobodys],
-        **_page(found, clamp(limit, _MOST), after),
+        "whole": _line(reconciliation.whole),
+        "of_nobody": [_unassigned_cost(day) for day in unassigned],
+        **_page(reconciliation, clamp_limit(limit, _MAX_LIMIT), after),
     }
     return schemas.Reconciliation(**members)
 
 
-def _page(found: BillReconciliation, limit: int, after: str | None) -> dict[str, Any]:
+def _page(reconciliation: BillReconciliation, limit: int, after: str | None) -> dict[str, Any]:
     """Return the attempts with the largest differences first."""
-    lines = sorted(found.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0]))
+    lines = sorted(
+        reconciliation.attempts.items(), key=lambda i: (-abs(i[1].billed - i[1].metered), i[0])
+    )
     if after is not None:
         names = [name for name, _ in lines]
         require_known_cursor(names if after in names else None, after)
         lines = lines[names.index(after) + 1 :]
-    shown = [{"id": name} | _line(line) for name, line in lines[:limit]]
-    return {"attempts": shown, "has_more": len(lines) > limit}
+    items = [{"id": name} | _line(line) for name, line in lines[:limit]]
+    return {"attempts": items, "has_more": len(lines) > limit}
 
 
-def _billing_trouble(look: BillReadState, *, sees_all: bool) -> dict[str, Any] | None:
+def _billing_trouble(read_state: BillReadState, *, sees_all: bool) -> dict[str, Any] | None:
     """Return why Azure's bill could not be read; Azure's words are for operators only."""
-    if not look.trouble or look.trouble_at is None:
+    if not read_state.trouble or read_state.trouble_at is None:
         return None
     public = "Azure's bill could not be read. Operators of the service see the reason."
-    return {"at": seconds(look.trouble_at), "message": look.trouble if sees_all else public}
+    return {
+        "at": seconds(read_state.trouble_at),
+        "message": read_state.trouble if sees_all else public,
+    }
 
 
-def _unassigned_cost(one: BilledDay) -> dict[str, Any]:
+def _unassigned_cost(day: BilledDay) -> dict[str, Any]:
     """Return a cost that no project is charged with; for operators only."""
-    untagged = one.attempt_id == UNTAGGED
-    why = (
+    untagged = day.attempt_id == UNTAGGED
+    reason = (
         "A resource without Rekindle's tags in the deployment's resource group."
         if untagged
         else "Its tag names an unknown attempt."
     )
     cause = "untagged" if untagged else "unknown_attempt"
-    return {"cause": cause, "category": one.category, "billed": money(one.amount), "why": why}
+    return {"cause": cause, "category": day.category, "billed": money(day.amount), "why": reason}
 
 
 def _line(line: ReconciliationLine) -> dict[str, Any]:

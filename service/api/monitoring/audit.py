@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from fastapi import APIRouter, Query
 
 from service.api.deps import Now, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.jobs.job_views import money
 from service.api.schemas.organization import Audit, Resource
 from service.domain.errors import ServiceUnavailable
@@ -21,8 +21,8 @@ from service.domain.lifecycle.audit import (
 from service.operations.monitoring import audit
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 1000
-Limit = Annotated[int, Query(description=f"at most {_MOST}")]
+_MAX_LIMIT = 1000
+Limit = Annotated[int, Query(description=f"at most {_MAX_LIMIT}")]
 
 
 @router.get("/audit", operation_id="auditCloudResources")
@@ -39,29 +39,32 @@ async def get_audit(
         raise ServiceUnavailable(
             "This replica has no access to Azure. Retry; another replica may answer."
         )
-    taken = await audit.run_audit(parts.engine, parts.cloud, parts.store, parts.prices, now)
-    found = taken.found
-    rest = found
+    result = await audit.run_audit(parts.engine, parts.cloud, parts.store, parts.prices, now)
+    resources = result.resources
+    remaining = resources
     if after is not None:
-        require_known_cursor(None if all(f.name != after for f in found) else found, after)
-        rest = [f for f in found if f.name > after]
-    limit = clamp(limit, _MOST)
-    unseen = {"unseen": taken.unseen or None, "unknown_containers": taken.unknown_containers}
-    summary = _summary(found) | unseen
-    return page(Audit, rest[: limit + 1], limit, _resource, summary=summary)
+        require_known_cursor(None if all(f.name != after for f in resources) else resources, after)
+        remaining = [f for f in resources if f.name > after]
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    unseen = {
+        "unseen": result.incomplete_reason or None,
+        "unknown_containers": result.unknown_containers,
+    }
+    summary = _summary(resources) | unseen
+    return page(Audit, remaining[: limit + 1], limit, _resource, summary=summary)
 
 
-def _summary(found: list[AuditedResource]) -> dict[str, Any]:
-    costs = hourly_by_standing(found)
+def _summary(resources: list[AuditedResource]) -> dict[str, Any]:
+    costs = hourly_by_standing(resources)
     groups = {
         standing: {
-            _counted_as(standing): sum(f.standing is standing for f in found),
-            "machines": sum(f.machines for f in found if f.standing is standing),
+            _counted_as(standing): sum(f.standing is standing for f in resources),
+            "machines": sum(f.machines for f in resources if f.standing is standing),
             "per_hour": money(costs[standing]),
         }
         for standing in costs
     }
-    leaks = [f for f in found if f.leaks]
+    leaks = [f for f in resources if f.leaks]
     unpriced = sum(f.hourly is None for f in leaks)
     return {"currency": "USD", "groups": groups, "leaks": len(leaks), "unpriced_leaks": unpriced}
 
@@ -70,22 +73,22 @@ def _counted_as(standing: AuditStanding) -> str:
     return "resources" if standing is AuditStanding.UNTRACKED else "scale_sets"
 
 
-def _resource(found: AuditedResource) -> Resource:
+def _resource(resource: AuditedResource) -> Resource:
     members: dict[str, Any] = {
-        "id": found.name,
-        "object": "scale_set" if found.kind == SCALE_SET else "resource",
-        "type": found.kind,
-        "standing": found.standing,
-        "leaks": found.leaks,
-        "region": found.region,
-        "vm_size": found.vm_size,
-        "attempt": found.attempt_id or None,
-        "job": found.job_id or None,
-        "attempt_state": found.state or None,
-        "phase": found.phase or None,
-        "machines": found.machines,
-        "since": None if found.since is None else int(found.since.timestamp()),
-        "per_hour": None if found.hourly is None else money(found.hourly),
-        "per_hour_if": found.assumed,
+        "id": resource.name,
+        "object": "scale_set" if resource.kind == SCALE_SET else "resource",
+        "type": resource.kind,
+        "standing": resource.standing,
+        "leaks": resource.leaks,
+        "region": resource.region,
+        "vm_size": resource.vm_size,
+        "attempt": resource.attempt_id or None,
+        "job": resource.job_id or None,
+        "attempt_state": resource.state or None,
+        "phase": resource.phase or None,
+        "machines": resource.machines,
+        "since": None if resource.since is None else int(resource.since.timestamp()),
+        "per_hour": None if resource.hourly is None else money(resource.hourly),
+        "per_hour_if": resource.assumed,
     }
     return Resource(**members)

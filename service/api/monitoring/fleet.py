@@ -25,7 +25,7 @@ from service.operations.monitoring.fleet import Overview
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _ZERO = Decimal(0)
-_SAME = ("id", "number", "region", "vm_size", "capacity_type", "engine", "state", "boot")
+_COPIED_FIELDS = ("id", "number", "region", "vm_size", "capacity_type", "engine", "state", "boot")
 Days = Annotated[int, Query(ge=1, le=90, description="Days of history.")]
 
 
@@ -33,15 +33,15 @@ Days = Annotated[int, Query(ge=1, le=90, description="Days of history.")]
 async def get_fleet(parts: PartsDep, db: Db, caller: Reader, now: Now) -> Fleet:
     """Show offerings, machines and the queue: of the key's project, or of all for operators."""
     offerings = parts.plan_defaults.offerings
-    found = await fleet.overview(db, caller, offerings, parts.operator_project, now)
-    rows = found.rows
+    overview = await fleet.overview(db, caller, offerings, parts.operator_project, now)
+    rows = overview.rows
     sums = [
         sum((row[name] or _ZERO for row in rows.attempts), _ZERO)
         for name in ("per_hour", "on_demand_per_hour")
     ]
     return Fleet(
-        all_projects=found.all_projects,
-        offerings=[_offering(row, found) for row in rows.capacity],
+        all_projects=overview.all_projects,
+        offerings=[_offering(row, overview) for row in rows.capacity],
         attempts=[_attempt(row) for row in rows.attempts],
         queue=[_queued(row) for row in rows.waiting],
         has_more=MOST in (len(rows.attempts), len(rows.waiting)),
@@ -59,24 +59,24 @@ async def get_prices(
     """Show how the Spot prices of the offered places went, as Azure published them."""
     since = now - timedelta(days=days)
     spot = (o for o in parts.plan_defaults.offerings if o.capacity_type is CapacityType.SPOT)
-    places = sorted({SpotPool(o.region, o.vm_size) for o in spot})
-    known = await market.prices(db, places, since, now)
+    pools = sorted({SpotPool(o.region, o.vm_size) for o in spot})
+    prices = await market.prices(db, pools, since, now)
     return PriceHistories(
-        data=[_history(place, known.get(place, [])) for place in places],
+        data=[_history(pool, prices.get(pool, [])) for pool in pools],
         since=seconds(since),
         until=seconds(now),
         currency="USD",
     )
 
 
-def _history(place: SpotPool, points: list[Any]) -> PriceHistory:
+def _history(pool: SpotPool, points: list[Any]) -> PriceHistory:
     prices = [PricePoint(at=seconds(at), per_hour=money(hourly)) for at, hourly in points]
-    return PriceHistory(region=place.region, vm_size=place.vm_size, prices=prices)
+    return PriceHistory(region=pool.region, vm_size=pool.vm_size, prices=prices)
 
 
-def _offering(row: RowMapping, found: Overview) -> shown.FleetOffering:
+def _offering(row: RowMapping, overview: Overview) -> shown.FleetOffering:
     offering, sku = offering_of(row), lookup(row["vm_size"])
-    prices = found.prices[SpotPool(offering.region, offering.vm_size)]
+    prices = overview.prices[SpotPool(offering.region, offering.vm_size)]
     is_spot = offering.capacity_type is CapacityType.SPOT
     return shown.FleetOffering(
         region=offering.region,
@@ -87,7 +87,7 @@ def _offering(row: RowMapping, found: Overview) -> shown.FleetOffering:
         gpu=sku.gpu if sku else None,
         per_hour=_money(prices.get(offering.capacity_type)),
         on_demand_per_hour=_money(prices.get(CapacityType.ON_DEMAND)),
-        cores=_cores(found.cores.get(offering.pool)) if is_spot else None,
+        cores=_cores(overview.cores.get(offering.pool)) if is_spot else None,
         shortage=_shortage(row),
         last_given_at=seconds(row["given_at"]),
         eviction_rate=row["band"],
@@ -119,7 +119,7 @@ def _shortage(row: RowMapping) -> shown.Shortage | None:
 def _attempt(row: RowMapping) -> shown.FleetAttempt:
     nodes = [_node(node) for node in row["nodes"]]
     return shown.FleetAttempt(
-        **{name: row[name] for name in _SAME},
+        **{name: row[name] for name in _COPIED_FIELDS},
         name=scale_set_name(row["id"]),
         job=row["job_id"],
         job_name=row["name"],
@@ -137,10 +137,10 @@ def _attempt(row: RowMapping) -> shown.FleetAttempt:
 
 
 def _node(node: dict[str, Any]) -> shown.FleetNode:
-    same = ("id", "vm_id", "name", "phase", "generation", "step")
+    members = ("id", "vm_id", "name", "phase", "generation", "step")
     unhealthy = node["unhealthy_at"]
     return shown.FleetNode(
-        **{name: node[name] for name in same},
+        **{name: node[name] for name in members},
         is_evicting=node["evicting"],
         unhealthy_since=None if unhealthy is None else int(unhealthy),
         error=node["error"] or None,

@@ -32,10 +32,10 @@ async def alive() -> Health:
 async def ready(parts: PartsDep) -> JSONResponse:
     """Answer 200 if the process can do its work, else 503."""
     async with parts.engine.connect() as conn:
-        fault = await database_health.find_fault(conn, parts.wall)
+        fault = await database_health.find_fault(conn, parts.wall_clock)
         if not fault and parts.schema:
             fault = await parts.schema.fault(conn)
     if late := parts.liveness.late_loops() if parts.liveness else []:
-        which = ", ".join(late)
-        fault = f"These loops hang or fail: {which}. See the log, then restart the process."
+        names = ", ".join(late)
+        fault = f"These loops hang or fail: {names}. See the log, then restart the process."
     return JSONResponse({"status": fault or "ok"}, status_code=503 if fault else 200)

@@ -54,13 +54,13 @@ class _State(Collector):
 
     def __init__(self, samples: Iterable[MetricSample]) -> None:
         self._by_name: defaultdict[str, dict[Sequence[str], float]] = defaultdict(dict)
-        for one in samples:
-            self._by_name[one.name][tuple(one.labels)] = one.value
+        for sample in samples:
+            self._by_name[sample.name][tuple(sample.labels)] = sample.value
 
     def collect(self) -> Iterator[Metric]:
         """Yield every declared family, in order."""
-        for one in STATE:
-            family = GaugeMetricFamily(one.name, one.help, labels=one.labels)
-            for labels, value in self._by_name[one.name].items():
+        for gauge in STATE:
+            family = GaugeMetricFamily(gauge.name, gauge.help, labels=gauge.labels)
+            for labels, value in self._by_name[gauge.name].items():
                 family.add_metric(list(labels), value)
             yield family

@@ -61,13 +61,13 @@ def _replica(parts: Parts) -> shown.ThisReplica:
 
 
 def _connected(replica: Replica, turns: Sequence[shown.Turn]) -> shown.Replica:
-    leads = [turn.what for turn in turns if turn.is_held and turn.holder == replica.name]
+    led_turns = [turn.what for turn in turns if turn.is_held and turn.holder == replica.name]
     return shown.Replica(
         name=replica.name,
         command=replica.command,
         version=replica.release,
         connected_at=seconds(replica.connected_at),
-        leads=leads,
+        leads=led_turns,
     )
 
 

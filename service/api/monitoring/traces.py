@@ -10,7 +10,7 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.api.deps import Now, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.schemas.organization import AvailabilityTrace, TraceList
 from service.db.spot import capacity_observations as rows
 from service.domain.errors import InvalidRequest
@@ -18,11 +18,11 @@ from service.domain.spot.capacity_traces import MAX_TICKS, CapacityTrace, SpotPo
 from service.operations.monitoring import traces
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 5  # of a page; each may have thousands of ticks
-_LATEST = 4_102_444_800
+_MAX_LIMIT = 5  # of a page; each may have thousands of ticks
+_MAX_TIME = 4_102_444_800
 Days = Annotated[int, Query(ge=1, le=90)]
 Gap = Annotated[int, Query(ge=60, le=3600, description="seconds between two counts")]
-Until = Annotated[int | None, Query(ge=0, le=_LATEST, description="unix seconds; none: now")]
+Until = Annotated[int | None, Query(ge=0, le=_MAX_TIME, description="unix seconds; none: now")]
 
 
 @router.get("/traces", operation_id="listAvailabilityTraces")
@@ -33,27 +33,27 @@ async def get_traces(
     days: Days = 30,
     gap_seconds: Gap = 300,
     until: Until = None,
-    limit: int = _MOST,
+    limit: int = _MAX_LIMIT,
     after: After = None,
 ) -> TraceList:
     """List traces by place. For the next page send ``until`` as answered, so that traces match."""
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
     window = _window(end, days, gap_seconds)
-    limit = clamp(limit, _MOST)
+    limit = clamp_limit(limit, _MAX_LIMIT)
     async with parts.reading.connect() as conn:
-        places = sorted(await rows.places(conn, window.begins, end), key=str)
+        pools = sorted(await rows.places(conn, window.begins, end), key=str)
         if after is not None:
-            require_known_cursor(None if after not in map(str, places) else places, after)
-        rest = [p for p in places if after is None or str(p) > after]
-        asked = rest[:limit]
-        seen = await traces.read_capacity(conn, asked, window)
-    found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
+            require_known_cursor(None if after not in map(str, pools) else pools, after)
+        remaining = [p for p in pools if after is None or str(p) > after]
+        requested = remaining[:limit]
+        capacity = await traces.read_capacity(conn, requested, window)
+    trace_of = {trace.place: trace for trace in await asyncio.to_thread(capacity.traces, requested)}
     until_tick = int((window.begins + window.ticks * window.gap).timestamp())
     return page(
         TraceList,
-        rest[: limit + 1],
+        remaining[: limit + 1],
         limit,
-        lambda place: _trace(place, found.get(place)),
+        lambda pool: _trace(pool, trace_of.get(pool)),
         until=until_tick,
     )
 
@@ -68,15 +68,15 @@ def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
             param="gap_seconds",
         )
     gap = timedelta(seconds=gap_seconds)
-    whole = datetime.fromtimestamp(int(end.timestamp()), UTC)
-    return TraceWindow(begins=whole - ticks * gap, ticks=ticks, gap=gap)
+    end_s = datetime.fromtimestamp(int(end.timestamp()), UTC)
+    return TraceWindow(begins=end_s - ticks * gap, ticks=ticks, gap=gap)
 
 
-def _trace(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
+def _trace(pool: SpotPool, trace: CapacityTrace | None) -> AvailabilityTrace:
     return AvailabilityTrace(
-        id=str(place),
-        region=place.region,
-        vm_size=place.vm_size,
-        seen_percent=0.0 if found is None else round(100 * found.seen_share, 1),
-        trace=None if found is None else found.as_dict(),
+        id=str(pool),
+        region=pool.region,
+        vm_size=pool.vm_size,
+        seen_percent=0.0 if trace is None else round(100 * trace.seen_share, 1),
+        trace=None if trace is None else trace.as_dict(),
     )

@@ -19,33 +19,33 @@ from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 
 def judged_plan(plan: Plan, limits: PlanLimits) -> dict[str, Any]:
     """Return the plan, with what each option means for budget and deadline."""
-    shown = plan.as_dict()
+    members = plan.as_dict()
     for name, options in (("options", plan.options), ("alternatives", plan.alternatives)):
-        shown[name] = [option.as_dict() | _verdict(option, limits) for option in options]
-    return shown
+        members[name] = [option.as_dict() | _verdict(option, limits) for option in options]
+    return members
 
 
 def stored_plan(row: PlanRow, allowance: Allowance, now: datetime) -> StoredPlan:
     """Return a stored plan: the chosen option, the next ones, and suggestions."""
     plan = row.parsed_plan
     terms = terms_of(JobRequest.model_validate_json(json.dumps(row.request)))
-    shown = judged_plan(plan, PlanLimits.of(terms, allowance, now))
+    members = judged_plan(plan, PlanLimits.of(terms, allowance, now))
     return StoredPlan(
         id=row.id,
         created_at=seconds(row.created_at),
         expires_at=seconds(row.expires_at),
         model=row.model,
-        chosen=OfferedOption(**shown["options"][0]),
-        next=[OfferedOption(**option) for option in shown["options"][1:4]],
-        suggestions=[Suggestion(**found) for found in row.plan.get("suggestions", [])],
-        plan=OfferedPlan(**shown),
+        chosen=OfferedOption(**members["options"][0]),
+        next=[OfferedOption(**option) for option in members["options"][1:4]],
+        suggestions=[Suggestion(**suggestion) for suggestion in row.plan.get("suggestions", [])],
+        plan=OfferedPlan(**members),
     )
 
 
 def _verdict(option: option.Option, limits: PlanLimits) -> dict[str, Any]:
     """Return what the option means for budget and deadline; null for a limit that was not set."""
     to_come = forecast.forecast_job(option)
-    left, sku = limits.deadline_seconds, lookup(option.offering.vm_size)
+    remaining_s, sku = limits.deadline_seconds, lookup(option.offering.vm_size)
     return {
         "gpu_memory_gib": sku.gpu_memory_gib if sku else None,
         "eta_seconds": {"p50": round(to_come.p50), "p90": round(to_come.p90)},
@@ -53,5 +53,5 @@ def _verdict(option: option.Option, limits: PlanLimits) -> dict[str, Any]:
         "budget_needed": str(limits.budget_needed(option)),
         "seconds_needed": seconds_p90(option),
         "fits_budget": None if limits.budget is None else limits.fits_budget(option),
-        "meets_deadline": None if left is None else to_come.odds(left),
+        "meets_deadline": None if remaining_s is None else to_come.odds(remaining_s),
     }

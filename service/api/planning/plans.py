@@ -20,10 +20,10 @@ JobBody = Annotated[JobRequest, Body(openapi_examples=JOB_REQUESTS)]
 
 
 @router.post("", operation_id="createFineTuningPlan")
-async def create(parts: PartsDep, caller: Writer, now: Now, asked: JobBody) -> StoredPlan:
+async def create(parts: PartsDep, caller: Writer, now: Now, body: JobBody) -> StoredPlan:
     """Plan a job without creating it. To create it as planned, send the same body and `plan`."""
     identity = RequestIdentity(caller=caller, body_sha256="", idempotency_key=None, is_retry=False)
-    submission = await submissions.plan_submission(parts, identity, asked)
+    submission = await submissions.plan_submission(parts, identity, body)
     row = plans.plan_row(submission, now)
     async with parts.engine.begin() as conn:
         await rows.add(conn, row)

@@ -17,7 +17,7 @@ from service.operations.jobs import jobs
 
 router = APIRouter(prefix="/fine_tuning/jobs", tags=["Simulations"], route_class=JsonRoute)
 _HOURS = 24 * 365
-_ONE_AT_A_TIME = asyncio.Semaphore(1)  # it is a second or more of computing
+_SIMULATION_LOCK = asyncio.Semaphore(1)  # it is a second or more of computing
 
 
 class SimulationRequest(Strict):
@@ -36,22 +36,22 @@ async def simulate(
     async with parts.reading.connect() as conn:  # not held while it computes
         job = await jobs.get(conn, caller.project_id, job_id)
         plan = job.parsed_plan
-        lived = await machine_history.holds_by_offering(
+        experiences = await machine_history.holds_by_offering(
             conn, [option.offering for option in plan.options], now
         )
     deadline = job.constraints.kept_seconds(job.created_at, body.deadline_hours)
-    async with _ONE_AT_A_TIME:
-        found = await asyncio.to_thread(
+    async with _SIMULATION_LOCK:
+        trials = await asyncio.to_thread(
             simulate_job,
             plan.options,
-            {offering: seen.holds for offering, seen in lived.items()},
+            {offering: experience.holds for offering, experience in experiences.items()},
             deadline_s=deadline,
             lives=body.lives,
             seed=body.seed,
         )
-    shown = [_way(trial) for trial in found]
+    trial_views = [_way(trial) for trial in trials]
     hours = None if deadline is None else round(deadline / 3600, 2)
-    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=shown)
+    return Simulation(job=job_id, lives=body.lives, deadline_hours=hours, ways=trial_views)
 
 
 def _way(trial: StrategyResult) -> Way:

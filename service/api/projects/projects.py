@@ -8,12 +8,12 @@ from typing import Annotated
 from fastapi import APIRouter, Query
 
 from service.api.deps import Db, Operator, PartsDep
-from service.api.http.pages import After, clamp, page, require_known_cursor
+from service.api.http.pages import After, clamp_limit, page, require_known_cursor
 from service.api.schemas.organization import Project, ProjectList
 from service.db.projects import keys
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
-_MOST = 100
+_MAX_LIMIT = 100
 Job = Annotated[str | None, Query(description="id of a job: only the project that has it")]
 
 
@@ -27,9 +27,9 @@ async def list_projects(
     job: Job = None,
 ) -> ProjectList:
     """List all projects, newest first, including those that never had a machine."""
-    limit = clamp(limit, _MOST)
-    found = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
-    return page(ProjectList, require_known_cursor(found, after), limit, _project)
+    limit = clamp_limit(limit, _MAX_LIMIT)
+    rows = await keys.newest_projects(db, after=after, limit=limit + 1, job_id=job)
+    return page(ProjectList, require_known_cursor(rows, after), limit, _project)
 
 
 def _project(project: keys.Project) -> Project:

@@ -12,7 +12,7 @@ from service.api.projects.api_keys import key_members
 from service.api.schemas.keys import NewKey
 from service.operations.projects import sign_in
 
-_LONGEST_BODY = 1024  # bytes; the body is read before its sender is known
+_MAX_BODY_BYTES = 1024  # bytes; the body is read before its sender is known
 
 
 class _OpenRequest(JsonRequest):
@@ -21,7 +21,7 @@ class _OpenRequest(JsonRequest):
     async def body(self) -> bytes:
         """Return the whole body, which is short."""
         if not hasattr(self, "_body"):
-            self._body = await read_body(self, _LONGEST_BODY)
+            self._body = await read_body(self, _MAX_BODY_BYTES)
         return self._body
 
 
@@ -48,11 +48,11 @@ router = APIRouter(tags=["API keys"], route_class=_OpenRoute)
 
 
 @router.post("/sign_in", operation_id="signIn", dependencies=[Depends(require_known_query)])
-async def exchange(parts: PartsDep, asked: Annotated[SignInRequest, Body()]) -> NewKey:
+async def exchange(parts: PartsDep, body: Annotated[SignInRequest, Body()]) -> NewKey:
     """Exchange a one-time token for an API key named `console`, which expires after 12 hours.
 
     Every token that does not work gets the same answer: 401 `invalid_sign_in`.
     """
     async with parts.engine.begin() as conn:
-        key, secret = await sign_in.exchange(conn, asked.token, parts.now())
+        key, secret = await sign_in.exchange(conn, body.token, parts.now())
     return NewKey(**key_members(key), key=secret)

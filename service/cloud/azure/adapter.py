@@ -46,7 +46,7 @@ from service.domain.cloud.fleet import (
 
 RESOURCES_VERSION = "2021-04-01"  # of the list of everything, which the compute client lacks
 # What carries our tag and is listed by its own kind.
-ELSEWHERE = (
+TYPES_LISTED_ELSEWHERE = (
     "microsoft.compute/virtualmachinescalesets",
     "microsoft.machinelearningservices/workspaces/computes",
 )
@@ -103,36 +103,36 @@ class AzureCloud:
         """Return the set with its instances, and the cause of its failure if it failed."""
         group = self._settings.resource_group
         async with self._call(f"get {name}"):
-            found = await self._sets.get(group, name)
-            self._check_owner(name, found)
+            vmss = await self._sets.get(group, name)
+            self._check_owner(name, vmss)
             pages = self._machines.list(group, name, expand="instanceView")
             machines: list[VirtualMachineScaleSetVM] = [machine async for machine in pages]
-            seen = scale_set(found, machines)
-            if seen.phase is not ScaleSetPhase.FAILED:
-                return seen
+            current = scale_set(vmss, machines)
+            if current.phase is not ScaleSetPhase.FAILED:
+                return current
             view = await self._sets.get_instance_view(group, name)
-            return failure(seen, view, machines)
+            return failure(current, view, machines)
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
         """Restore the capacity that an eviction lowered, or delete instances that do not run."""
         group = self._settings.resource_group
         async with self._call(f"refill {name}"):
-            found = await self._sets.get(group, name)
-            self._check_owner(name, found)
+            vmss = await self._sets.get(group, name)
+            self._check_owner(name, vmss)
             pages = self._machines.list(group, name, expand="instanceView")
-            seen = scale_set(found, [machine async for machine in pages])
-            if seen.phase in (ScaleSetPhase.CREATING, ScaleSetPhase.DELETING):
+            current = scale_set(vmss, [machine async for machine in pages])
+            if current.phase in (ScaleSetPhase.CREATING, ScaleSetPhase.DELETING):
                 return
-            bad = [i for i in seen.instances if not i.running or i.vm_id in useless]
-            if bad:
-                those = VirtualMachineScaleSetVMInstanceRequiredIDs(
-                    instance_ids=[i.instance_id for i in bad]
+            unusable = [i for i in current.instances if not i.running or i.vm_id in useless]
+            if unusable:
+                instance_ids = VirtualMachineScaleSetVMInstanceRequiredIDs(
+                    instance_ids=[i.instance_id for i in unusable]
                 )
                 await self._sets.begin_delete_instances(
-                    group, name, those, force_deletion=True, polling=False
+                    group, name, instance_ids, force_deletion=True, polling=False
                 )
-            elif len(seen.instances) < instance_count:
-                sku = found.sku
+            elif len(current.instances) < instance_count:
+                sku = vmss.sku
                 assert sku is not None, "Azure shows it with every scale set"
                 sku.capacity = instance_count
                 await self._sets.begin_update(
@@ -143,30 +143,30 @@ class AzureCloud:
         """Return the scale sets of the resource group with our owner tag."""
         async with self._call("list scale sets"):
             pages = self._sets.list(self._settings.resource_group)
-            return [scale_set(found, ()) async for found in pages if self._owns(found)]
+            return [scale_set(vmss, ()) async for vmss in pages if self._owns(vmss)]
 
     async def list_tagged(self) -> list[TaggedResource]:
         """Return the other resources with our owner tag, without scale sets and clusters."""
-        where = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
+        tag_filter = f"tagName eq '{OWNER_TAG}' and tagValue eq '{self._settings.owner}'"
         path = (
             f"/subscriptions/{self._settings.subscription_id}"
             f"/resourceGroups/{self._settings.resource_group}/resources"
         )
-        asked = HttpRequest(
-            "GET", path, params={"$filter": where, "api-version": RESOURCES_VERSION}
+        request = HttpRequest(
+            "GET", path, params={"$filter": tag_filter, "api-version": RESOURCES_VERSION}
         )
-        found: list[dict[str, Any]] = []
+        rows: list[dict[str, Any]] = []
         async with self._call("list what carries our tag"):
             while True:
-                answer = await self._client.send_request(asked)
+                answer = await self._client.send_request(request)
                 if answer.status_code >= 400:
                     raise HttpResponseError(response=answer, error_format=ARMErrorFormat)
                 page = answer.json()
-                found += page["value"]
+                rows += page["value"]
                 if not page.get("nextLink"):
                     break
-                asked = HttpRequest("GET", page["nextLink"])
-        return [resource(row) for row in found if row["type"].lower() not in ELSEWHERE]
+                request = HttpRequest("GET", page["nextLink"])
+        return [resource(row) for row in rows if row["type"].lower() not in TYPES_LISTED_ELSEWHERE]
 
     async def delete(self, name: str) -> None:
         """Delete by force: nothing on the disks is worth a clean shutdown."""
@@ -186,7 +186,7 @@ class AzureCloud:
         """Request a URL with a SAS, and fetch the blob behind it."""
         async with self._call(f"serial log of {name}_{instance_id}"):
             try:
-                found = await self._machines.retrieve_boot_diagnostics_data(
+                diagnostics = await self._machines.retrieve_boot_diagnostics_data(
                     self._settings.resource_group,
                     name,
                     instance_id,
@@ -196,7 +196,9 @@ class AzureCloud:
                 if error.status_code not in (404, 409):
                     raise
                 raise NoSerialLog(str(translate_error(error))) from error
-            return await serial_log.fetch_end(found.serial_console_log_blob_uri, self._ca_path)
+            return await serial_log.fetch_end(
+                diagnostics.serial_console_log_blob_uri, self._ca_path
+            )
 
     async def spot_cores(self, region: str) -> SpotCores:
         """Return the Spot cores from the region's usages, all pages of them."""
@@ -209,23 +211,23 @@ class AzureCloud:
         await self._credential.close()
 
     @asynccontextmanager
-    async def _call(self, what: str) -> AsyncIterator[None]:
+    async def _call(self, operation: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._call_seconds):
                 yield
         except TimeoutError as error:
             raise CloudError(
-                f"Azure did not answer within {self._call_seconds:.0f} s: {what}"
+                f"Azure did not answer within {self._call_seconds:.0f} s: {operation}"
             ) from error
         except AzureError as error:
             raise translate_error(error) from error
 
-    def _owns(self, found: VirtualMachineScaleSet) -> bool:
-        return (found.tags or {}).get(OWNER_TAG) == self._settings.owner
+    def _owns(self, vmss: VirtualMachineScaleSet) -> bool:
+        return (vmss.tags or {}).get(OWNER_TAG) == self._settings.owner
 
-    def _check_owner(self, name: str, found: VirtualMachineScaleSet) -> None:
+    def _check_owner(self, name: str, vmss: VirtualMachineScaleSet) -> None:
         """Raise Misconfigured for a set of another owner; NotFound would mean that it is gone."""
-        if not self._owns(found):
+        if not self._owns(vmss):
             raise Misconfigured(
                 f"Scale set {name} lacks the tag {OWNER_TAG}={self._settings.owner}. Give each"
                 " deployment an owner name of its own and never change it."

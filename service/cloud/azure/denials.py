@@ -27,7 +27,7 @@ class Denial:
     assignment_id: str
 
     @classmethod
-    def of_info(cls, info: Mapping[str, Any]) -> Self:
+    def from_info(cls, info: Mapping[str, Any]) -> Self:
         """Parse `additionalInfo` of type PolicyViolation.
 
         Its members: azure-docs, automation/enforce-job-execution-hybrid-worker.
@@ -41,9 +41,12 @@ class Denial:
         )
 
     @classmethod
-    def of_identifiers(cls, found: Mapping[str, Any]) -> Self:
+    def from_identifiers(cls, identifiers: Mapping[str, Any]) -> Self:
         """Parse the list that ends Azure's message; an instance view has nothing else."""
-        assignment, definition = found.get("policyAssignment"), found.get("policyDefinition")
+        assignment, definition = (
+            identifiers.get("policyAssignment"),
+            identifiers.get("policyDefinition"),
+        )
         return cls(
             definition=str((definition or {}).get("name") or "without a name"),
             assignment=str((assignment or {}).get("name") or "without a name"),
@@ -51,21 +54,21 @@ class Denial:
         )
 
     def __str__(self) -> str:
-        where = f", {self.assignment_id}" if self.assignment_id else ""
-        return f"'{self.definition}' (assignment '{self.assignment}'{where})"
+        suffix = f", {self.assignment_id}" if self.assignment_id else ""
+        return f"'{self.definition}' (assignment '{self.assignment}'{suffix})"
 
 
 def denials(message: str, infos: Sequence[Mapping[str, Any]] = ()) -> list[Denial]:
     """Name the policies; ``infos`` are those of PolicyViolation, if the answer had any."""
-    return [Denial.of_info(info) for info in infos] or list(_parse_message(message))
+    return [Denial.from_info(info) for info in infos] or list(_parse_message(message))
 
 
 def _parse_message(message: str) -> Iterator[Denial]:
-    found = _IDENTIFIERS.search(message)
+    match = _IDENTIFIERS.search(message)
     try:
-        rows = json.loads(found[1]) if found else []
+        rows = json.loads(match[1]) if match else []
     except ValueError:
         return
     for row in rows:
         if isinstance(row, dict):
-            yield Denial.of_identifiers(row)
+            yield Denial.from_identifiers(row)

@@ -218,12 +218,12 @@ def classify_failure(code: str, message: str) -> tuple[ScaleSetFailure, str]:
 def translate_error(error: AzureError) -> CloudError:
     """Return the CloudError that says what to do about ``error``."""
     if isinstance(error, HttpResponseError) and error.status_code is not None:
-        return _answered(error)
+        return _translate_response(error)
     if isinstance(error, ClientAuthenticationError):
         return Misconfigured(
             f"No token for Azure: {error.message} Check the service's identity and its settings."
         )
-    if _certificate_refused(error):
+    if _is_certificate_error(error):
         return Misconfigured(
             f"Azure's certificate is not trusted: {error.message}. Check the endpoint and the CA."
         )
@@ -232,19 +232,19 @@ def translate_error(error: AzureError) -> CloudError:
 
 def quota(text: str) -> str:
     """Return a refusal over a quota in one sentence: which one, where, how much is missing."""
-    found = _QUOTA.search(text)
-    if found is None:
+    match = _QUOTA.search(text)
+    if match is None:
         return text
-    name, region, limit, usage, wanted = found.groups()
-    known = _QUOTA_NAMES.get(name.lower())
-    called = f"'{known}' ({name})" if known else name
+    name, region, limit, usage, needed = match.groups()
+    display_name = _QUOTA_NAMES.get(name.lower())
+    label = f"'{display_name}' ({name})" if display_name else name
     return (
-        f"The quota {called} of {region} is used up: {usage} of {limit} cores are in use and"
-        f" {wanted} are needed."
+        f"The quota {label} of {region} is used up: {usage} of {limit} cores are in use and"
+        f" {needed} are needed."
     )
 
 
-def _answered(error: HttpResponseError) -> CloudError:
+def _translate_response(error: HttpResponseError) -> CloudError:
     code = (error.error.code if error.error else None) or ""
     text = (error.error.message if error.error else None) or error.message
     status = error.status_code or 0
@@ -263,10 +263,10 @@ def _denies(info: Any) -> bool:  # noqa: ANN401 - azure.mgmt.core's TypedErrorIn
 def _explain(row: ErrorRule, text: str, infos: Sequence[Mapping[str, Any]] = ()) -> str:
     """Return Azure's message, or a better one, with the remedy."""
     denied = denials.denials(text, infos)
-    named = " and ".join(map(str, denied))
-    what = f"Azure Policy denies it: {named}" if denied else quota(text)
-    what = what.rstrip(". ")
-    return " ".join(part for part in (what and f"{what}.", row.remedy) if part)
+    policies = " and ".join(map(str, denied))
+    cause = f"Azure Policy denies it: {policies}" if denied else quota(text)
+    cause = cause.rstrip(". ")
+    return " ".join(part for part in (cause and f"{cause}.", row.remedy) if part)
 
 
 def _retry_after(error: HttpResponseError, default: float = 10.0) -> float:
@@ -277,7 +277,7 @@ def _retry_after(error: HttpResponseError, default: float = 10.0) -> float:
         return default  # the HTTP-date form, which Azure does not use
 
 
-def _certificate_refused(error: BaseException | None) -> bool:
+def _is_certificate_error(error: BaseException | None) -> bool:
     while error is not None:
         if isinstance(error, ssl.SSLError):
             return True

@@ -21,7 +21,7 @@ OUR_TAGS = "rekindle-"  # what our own tags begin with
 # azure-docs, azure-resource-manager/management/tag-resources, "Limitations": at most 50 a resource,
 # of which three are ours; 512 and 256 characters; none of <>%&\?/ in a name. Editions before 2022
 # have 2,048 characters for all tags of a scale set as well.
-_MOST_TAGS = 50 - 3
+_MAX_TAGS = 50 - 3
 _LARGEST_OS_DISK = 2040  # GiB; Microsoft's page on ephemeral OS disks, size limit
 Placement = Literal["CacheDisk", "ResourceDisk", "NvmeDisk"]
 _TagName = Annotated[str, StringConstraints(pattern=r"^[^<>%&\\?/]{1,512}$")]
@@ -36,7 +36,7 @@ class AzurePolicy(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    tags: dict[_TagName, _TagValue] = Field(default={}, max_length=_MOST_TAGS)
+    tags: dict[_TagName, _TagValue] = Field(default={}, max_length=_MAX_TAGS)
     zones: dict[str, Literal["1", "2", "3"]] = {}  # region -> the zone of its machines
     encryption_at_host: bool = False
     disk_encryption_set_id: str = Field(default="", pattern=_Id.format("diskEncryptionSets"))
@@ -49,7 +49,7 @@ class AzurePolicy(BaseModel):
 
     @field_validator("tags")
     @classmethod
-    def not_ours(cls, value: dict[str, str]) -> dict[str, str]:
+    def refuse_own_tags(cls, value: dict[str, str]) -> dict[str, str]:
         """Refuse names that could hide our own tags: Azure ignores case in them."""
         for name in value:
             if name.lower().startswith(OUR_TAGS):
@@ -62,9 +62,9 @@ class AzurePolicy(BaseModel):
         try:
             return cls.model_validate_json(text or "{}")
         except ValidationError as error:
-            found = error.errors(include_url=False, include_input=False)
-            said = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in found)
-            raise ValueError("; ".join(s.removeprefix(": ") for s in said)) from None
+            errors = error.errors(include_url=False, include_input=False)
+            messages = (f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in errors)
+            raise ValueError("; ".join(s.removeprefix(": ") for s in messages)) from None
 
 
 def os_disk_placement(vm_size: str) -> Placement:

@@ -10,29 +10,29 @@ from azure.core.pipeline import PipelineRequest, PipelineResponse
 from azure.core.pipeline.policies import SansIOHTTPPolicy
 
 HEADER = "x-ms-ratelimit-remaining-resource"
-_OF_REGION = re.compile(r"Microsoft\.Compute/(\w+?)SubscriptionMaximum;(\d+)")
-_wanted: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=None)
+_REGION_LIMIT = re.compile(r"Microsoft\.Compute/(\w+?)SubscriptionMaximum;(\d+)")
+_current_limits: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=None)
 
 
 @contextmanager
 def gather_remaining() -> Iterator[dict[str, int]]:
     """Gather the lowest remaining limit of each kind of request, from all answers within."""
-    found: dict[str, int] = {}
-    token = _wanted.set(found)
+    limits: dict[str, int] = {}
+    token = _current_limits.set(limits)
     try:
-        yield found
+        yield limits
     finally:
-        _wanted.reset(token)
+        _current_limits.reset(token)
 
 
 def parse_header(header: str) -> dict[str, int]:
     """Return the remaining limits of a subscription and region, without single resources.
 
-    >>> parsed("Microsoft.Compute/GetVMScaleSetResource;35,"
-    ...        "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
+    >>> parse_header("Microsoft.Compute/GetVMScaleSetResource;35,"
+    ...              "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
     {'GetVMScaleSet': 2399}
     """
-    return {name: int(left) for name, left in _OF_REGION.findall(header)}
+    return {name: int(limit) for name, limit in _REGION_LIMIT.findall(header)}
 
 
 class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -44,8 +44,8 @@ class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
         response: PipelineResponse[Any, Any],
     ) -> None:
         """Read the header; the SDK calls it after each answer."""
-        wanted = _wanted.get()
-        if wanted is None:
+        limits = _current_limits.get()
+        if limits is None:
             return
-        for name, left in parse_header(response.http_response.headers.get(HEADER) or "").items():
-            wanted[name] = min(left, wanted.get(name, left))
+        for name, limit in parse_header(response.http_response.headers.get(HEADER) or "").items():
+            limits[name] = min(limit, limits.get(name, limit))

@@ -6,7 +6,7 @@ import httpx
 
 from service.cloud.provider import SERIAL_LOG_BYTES, NoSerialLog
 
-_MOST = 16 * 2**20  # bytes that are read of one log, however long it is
+_MAX_BYTES = 16 * 2**20  # bytes that are read of one log, however long it is
 _SECONDS = 10.0  # without a byte
 
 
@@ -23,19 +23,19 @@ async def fetch_end(url: str | None, ca_path: str = "") -> bytes:
         async with httpx.AsyncClient(verify=verify, timeout=_SECONDS) as client:
             return await _end(client, url)
     except (httpx.HTTPError, httpx.InvalidURL) as error:
-        why = type(error).__name__  # the text of some has the URL in it
-        raise NoSerialLog(f"The serial log cannot be fetched: {why}.") from None
+        reason = type(error).__name__  # the text of some has the URL in it
+        raise NoSerialLog(f"The serial log cannot be fetched: {reason}.") from None
 
 
 async def _end(client: httpx.AsyncClient, url: str) -> bytes:
-    kept, read = bytearray(), 0
+    tail, received = bytearray(), 0
     async with client.stream("GET", url) as answer:
         if answer.status_code != httpx.codes.OK:
             raise NoSerialLog(f"The serial log cannot be fetched: status {answer.status_code}.")
         async for chunk in answer.aiter_bytes():
-            kept += chunk
-            del kept[:-SERIAL_LOG_BYTES]
-            read += len(chunk)
-            if read >= _MOST:
+            tail += chunk
+            del tail[:-SERIAL_LOG_BYTES]
+            received += len(chunk)
+            if received >= _MAX_BYTES:
                 break
-    return bytes(kept)
+    return bytes(tail)

@@ -23,25 +23,25 @@ _BOUGHT = {"spot": CapacityType.SPOT, "regular": CapacityType.ON_DEMAND}
 
 
 def scale_set(
-    found: VirtualMachineScaleSet, machines: Sequence[VirtualMachineScaleSetVM]
+    vmss: VirtualMachineScaleSet, machines: Sequence[VirtualMachineScaleSetVM]
 ) -> ScaleSet:
     """Return the scale set with its instances; these do not show the cause of a failure."""
     instances = tuple(_instance(machine) for machine in machines)
     return ScaleSet(
-        name=found.name or "",
-        phase=_phase(found, instances),
+        name=vmss.name or "",
+        phase=_phase(vmss, instances),
         instances=instances,
-        tags=dict(found.tags or {}),
-        created_at=found.properties.time_created if found.properties else None,
-        capacity=found.sku.capacity if found.sku else None,
-        region=found.location or "",
-        vm_size=(found.sku.name or "") if found.sku else "",
-        capacity_type=_BOUGHT.get(_priority(found)),
+        tags=dict(vmss.tags or {}),
+        created_at=vmss.properties.time_created if vmss.properties else None,
+        capacity=vmss.sku.capacity if vmss.sku else None,
+        region=vmss.location or "",
+        vm_size=(vmss.sku.name or "") if vmss.sku else "",
+        capacity_type=_BOUGHT.get(_priority(vmss)),
     )
 
 
 def failure(
-    seen: ScaleSet,
+    scale_set: ScaleSet,
     view: VirtualMachineScaleSetInstanceView,
     machines: Sequence[VirtualMachineScaleSetVM],
 ) -> ScaleSet:
@@ -54,9 +54,9 @@ def failure(
         state, _, code = (status.code or "").rpartition("/")
         if state.lower() == _FAILED:
             kind, message = classify_failure(code, status.message or status.display_status or "")
-            return replace(seen, error_code=code, error_message=message, failure=kind)
+            return replace(scale_set, error_code=code, error_message=message, failure=kind)
     return replace(
-        seen,
+        scale_set,
         error_code="ProvisioningFailed",
         error_message="Azure states no cause; see the resource group's activity log.",
     )
@@ -80,8 +80,8 @@ def spot_cores(usages: Iterable[Usage]) -> SpotCores:
     return SpotCores(limit=None, used=0)
 
 
-def _phase(found: VirtualMachineScaleSet, instances: Sequence[Instance]) -> ScaleSetPhase:
-    state = (found.properties.provisioning_state or "") if found.properties else ""
+def _phase(vmss: VirtualMachineScaleSet, instances: Sequence[Instance]) -> ScaleSetPhase:
+    state = (vmss.properties.provisioning_state or "") if vmss.properties else ""
     match state.lower():
         case "succeeded":
             return ScaleSetPhase.READY
@@ -90,14 +90,14 @@ def _phase(found: VirtualMachineScaleSet, instances: Sequence[Instance]) -> Scal
         case "deleting":
             return ScaleSetPhase.DELETING
         case _:  # Creating, Updating, Migrating
-            wanted = (found.sku.capacity if found.sku else None) or 0
-            complete = 0 < wanted <= sum(i.running for i in instances)
+            capacity = (vmss.sku.capacity if vmss.sku else None) or 0
+            complete = 0 < capacity <= sum(i.running for i in instances)
             return ScaleSetPhase.READY if complete else ScaleSetPhase.CREATING
 
 
-def _priority(found: VirtualMachineScaleSet) -> str:
+def _priority(vmss: VirtualMachineScaleSet) -> str:
     """Return the priority; empty where Azure does not say, and there may be other values."""
-    profile = found.properties.virtual_machine_profile if found.properties else None
+    profile = vmss.properties.virtual_machine_profile if vmss.properties else None
     return ((profile.priority or "") if profile else "").lower()
 
 

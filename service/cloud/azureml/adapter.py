@@ -93,8 +93,8 @@ class AzureMlCloud:
 
     async def spot_cores(self, region: str) -> SpotCores:
         """Return the region's quota of low-priority cores of clusters."""
-        place = region.partition("/")[0]
-        return await self._do(f"usages of {place}", lambda: self._spot_cores(place))
+        location = region.partition("/")[0]
+        return await self._do(f"usages of {location}", lambda: self._spot_cores(location))
 
     async def register(self, model: RegisteredModel) -> None:
         """Implement ModelRegistry.register."""
@@ -123,63 +123,65 @@ class AzureMlCloud:
         return NamedClusters(self._client, self._workspace.owner, self._workspace.clusters)
 
     def _create(self, spec: ScaleSetSpec) -> None:
-        found = self._cluster(spec.name)
-        if found is None:
+        compute = self._cluster(spec.name)
+        if compute is None:
             self._begin(spec)
             return
-        is_ready = found.provisioning_state == "Succeeded"
-        if is_ready and self._named_clusters.job(spec.name) is None:
-            self._submit(spec, found.name)
+        is_ready = compute.provisioning_state == "Succeeded"
+        if is_ready and self._named_clusters.find_job(spec.name) is None:
+            self._submit(spec, compute.name)
 
     def _begin(self, spec: ScaleSetSpec) -> None:
         """Submit the job to the named cluster, or make a cluster.
 
         The settings may have changed since the last call: a job on a named cluster stays there.
         """
-        job = self._named_clusters.job(spec.name)
+        job = self._named_clusters.find_job(spec.name)
         if job is not None and is_on_named(job, spec.name):
             return
         if job is None and spec.offering in self._workspace.clusters:
-            self._submit(spec, self._named_clusters.fitting(spec))
+            self._submit(spec, self._named_clusters.find_fitting_cluster(spec))
             return
         space = self._workspace
         subnet = space.subnet_id.replace("{region}", spec.offering.region)
         name = cluster_name(spec.name)
-        made = azureml_job.cluster(name, spec, space.owner, space.identity_id, subnet)
-        azureml_job.begin_create(self._client, made)
+        compute = azureml_job.cluster(name, spec, space.owner, space.identity_id, subnet)
+        azureml_job.begin_create(self._client, compute)
 
     def _submit(self, spec: ScaleSetSpec, compute: str) -> None:
-        made = azureml_job.job(spec.name, compute, spec, self._workspace.owner)
-        self._client.jobs.create_or_update(made)
+        job = azureml_job.job(spec.name, compute, spec, self._workspace.owner)
+        self._client.jobs.create_or_update(job)
 
     def _get(self, name: str) -> ScaleSet:
-        found = self._cluster(name)
-        if found is None:
+        compute = self._cluster(name)
+        if compute is None:
             return self._named_clusters.get(name)
-        nodes = list(self._client.compute.list_nodes(found.name))
-        job = self._named_clusters.job(name)
+        nodes = list(self._client.compute.list_nodes(compute.name))
+        job = self._named_clusters.find_job(name)
         status = status_of(job) if job else None
-        why = self._named_clusters.failure(name) if status == "Failed" else ""
-        return cluster(found, status, nodes, self._named_clusters.errors(found.name), why)
+        reason = self._named_clusters.failure_message(name) if status == "Failed" else ""
+        return cluster(
+            compute, status, nodes, self._named_clusters.list_node_errors(compute.name), reason
+        )
 
     def _list(self) -> list[ScaleSet]:
         counts = azureml_job.clusters(self._client)
-        ours = [c for c, _ in counts if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
-        nodes = {found.name: count for found, count in counts}
-        sets = [replace(cluster(c), capacity=nodes[c.name]) for c in ours]
-        return [*sets, *self._named_clusters.list([found for found, _ in counts])]
+        owned = [c for c, _ in counts if (c.tags or {}).get(OWNER_TAG) == self._workspace.owner]
+        nodes = {compute.name: count for compute, count in counts}
+        sets = [replace(cluster(c), capacity=nodes[c.name]) for c in owned]
+        return [*sets, *self._named_clusters.list_scale_sets([compute for compute, _ in counts])]
 
     def _delete(self, name: str) -> None:
-        found = self._cluster(name)
-        if found is None:
+        compute = self._cluster(name)
+        if compute is None:
             self._named_clusters.delete(name)
-        elif found.provisioning_state != "Deleting":
-            azureml_job.begin_delete(self._client, found.name)
+        elif compute.provisioning_state != "Deleting":
+            azureml_job.begin_delete(self._client, compute.name)
 
-    def _spot_cores(self, place: str) -> SpotCores:
+    def _spot_cores(self, location: str) -> SpotCores:
         """Return the quota; idle nodes of named clusters count as free: a job can have them."""
-        found = spot_cores(list(self._client.compute.list_usage(location=place)))
-        return replace(found, used=max(found.used - self._named_clusters.idle_cores(place), 0))
+        cores = spot_cores(list(self._client.compute.list_usage(location=location)))
+        return replace(cores, used=max(cores.used - self._named_clusters.idle_cores(location), 0))
 
     def _register(self, model: RegisteredModel) -> None:
         try:
@@ -202,16 +204,16 @@ class AzureMlCloud:
         Raise Misconfigured if there is no workspace, or if another deployment owns the cluster.
         """
         try:
-            found = self._client.compute.get(cluster_name(name))
+            compute = self._client.compute.get(cluster_name(name))
         except ResourceNotFoundError:
             self._require_workspace()
             return None
-        if (found.tags or {}).get(OWNER_TAG) != self._workspace.owner:
+        if (compute.tags or {}).get(OWNER_TAG) != self._workspace.owner:
             raise Misconfigured(
-                f"Cluster {found.name} lacks the tag {OWNER_TAG}={self._workspace.owner}. Give each"
-                " deployment an owner name of its own and never change it."
+                f"Cluster {compute.name} lacks the tag {OWNER_TAG}={self._workspace.owner}. Give"
+                " each deployment an owner name of its own and never change it."
             )
-        return found
+        return compute
 
     def _require_workspace(self) -> None:
         """Raise Misconfigured if a 404 came from a missing workspace.
@@ -239,17 +241,17 @@ class AzureMlCloud:
             self._require_workspace()
             raise
 
-    async def _do(self, what: str, call: Callable[[], T]) -> T:
-        async with self._translating(what):
+    async def _do(self, operation: str, call: Callable[[], T]) -> T:
+        async with self._translating(operation):
             return await asyncio.to_thread(self._checked, call)
 
     @asynccontextmanager
-    async def _translating(self, what: str) -> AsyncIterator[None]:
+    async def _translating(self, operation: str) -> AsyncIterator[None]:
         try:
             async with asyncio.timeout(self._call_seconds):
                 yield
         except TimeoutError as error:
             seconds = f"{self._call_seconds:.0f} s"
-            raise CloudError(f"Azure ML did not answer within {seconds}: {what}") from error
+            raise CloudError(f"Azure ML did not answer within {seconds}: {operation}") from error
         except AzureError as error:
             raise translate_error(error) from error

@@ -20,8 +20,8 @@ _IDLE_SECONDS = 120  # of a node that has nothing to do, until it goes
 _ATTEMPTS = 0  # of the client itself: back-off is the caller's
 
 
-def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path: str) -> Any:  # noqa: ANN401 - MLClient and its credential
-    """Return the workspace's client; ``place``: subscription, resource group, workspace."""
+def client(credential: Any, workspace: tuple[str, str, str], base_url: str, ca_path: str) -> Any:  # noqa: ANN401 - MLClient and its credential
+    """Return the workspace's client; ``workspace``: subscription, resource group, workspace."""
     # Else a line for each call, and some while it is imported.
     logging.getLogger("azure.ai.ml").setLevel(logging.ERROR)
     try:
@@ -31,12 +31,12 @@ def client(credential: Any, place: tuple[str, str, str], base_url: str, ca_path:
             "REKINDLE_AZUREML_WORKSPACE is set, and azure-ai-ml is not installed."
             " Install rekindle[azureml], or unset it and take :azureml out of REKINDLE_OFFERINGS."
         ) from error
-    subscription, group, workspace = place
+    subscription, group, workspace_name = workspace
     return MLClient(
         credential,
         subscription,
         group,
-        workspace,
+        workspace_name,
         enable_telemetry=False,
         show_progress=False,
         retry_total=_ATTEMPTS,
@@ -57,9 +57,9 @@ def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_
     spot = spec.offering.capacity_type is CapacityType.SPOT
     extra: dict[str, Any] = {}
     if identity_id:
-        named = [ManagedIdentityConfiguration(resource_id=identity_id)]
+        identities = [ManagedIdentityConfiguration(resource_id=identity_id)]
         extra["identity"] = IdentityConfiguration(
-            type="user_assigned", user_assigned_identities=named
+            type="user_assigned", user_assigned_identities=identities
         )
     if subnet_id:
         extra["network_settings"] = NetworkSettings(subnet=subnet_id)
@@ -77,14 +77,14 @@ def cluster(name: str, spec: ScaleSetSpec, owner: str, identity_id: str, subnet_
     )
 
 
-def begin_create(client: Any, made: Any) -> None:  # noqa: ANN401 - MLClient, AmlCompute
+def begin_create(client: Any, compute: Any) -> None:  # noqa: ANN401 - MLClient, AmlCompute
     """Request the cluster. ``client.compute`` would start a thread that polls until it exists."""
-    made._set_full_subnet_name(client.subscription_id, client.resource_group_name)  # noqa: SLF001
+    compute._set_full_subnet_name(client.subscription_id, client.resource_group_name)  # noqa: SLF001
     client.compute._operation.begin_create_or_update(  # noqa: SLF001
         client.resource_group_name,
         client.workspace_name,
-        compute_name=made.name,
-        parameters=made._to_rest_object(),  # noqa: SLF001
+        compute_name=compute.name,
+        parameters=compute._to_rest_object(),  # noqa: SLF001
         polling=False,
     )
 
@@ -107,11 +107,11 @@ def clusters(client: Any) -> list[tuple[Any, int]]:  # noqa: ANN401 - MLClient, 
     rows = client.compute._operation.list(  # noqa: SLF001
         client.resource_group_name, client.workspace_name
     )
-    found = [(Compute._from_rest_object(row), row.properties.properties) for row in rows]  # noqa: SLF001
+    entities = [(Compute._from_rest_object(row), row.properties.properties) for row in rows]  # noqa: SLF001
     return [
-        (made, inner.current_node_count or 0)
-        for made, inner in found
-        if isinstance(made, AmlCompute)
+        (entity, inner.current_node_count or 0)
+        for entity, inner in entities
+        if isinstance(entity, AmlCompute)
     ]
 
 
@@ -135,7 +135,7 @@ def job(name: str, compute: str, spec: ScaleSetSpec, owner: str) -> Any:  # noqa
     )
 
 
-def model(wanted: RegisteredModel) -> Any:  # noqa: ANN401 - Model
+def model(registered_model: RegisteredModel) -> Any:  # noqa: ANN401 - Model
     """Return an entry of the workspace's registry, whose files stay where they are.
 
     A name has letters, digits, "-" and "_" (Azure's REST API, model versions), a version is a whole
@@ -144,11 +144,11 @@ def model(wanted: RegisteredModel) -> Any:  # noqa: ANN401 - Model
     from azure.ai.ml.entities import Model  # noqa: PLC0415 - as above
 
     return Model(
-        name=wanted.name,
-        version=wanted.version,
-        path=wanted.url,
+        name=registered_model.name,
+        version=registered_model.version,
+        path=registered_model.url,
         type="custom_model",
-        tags=dict(wanted.tags),
+        tags=dict(registered_model.tags),
     )
 
 
@@ -156,5 +156,5 @@ def _cloud(base_url: str) -> dict[str, Any]:
     """Return the arguments that point the client at a private endpoint."""
     name = f"rekindle-{urlsplit(base_url).port}"
     roles = ("resource_manager", "azure_portal", "active_directory", "aml_resource_id")
-    told = {**dict.fromkeys(roles, base_url), "registry_discovery_endpoint": base_url}
-    return {"cloud": name, "cloud_metadata": told | {"storage_endpoint": "localhost"}}
+    metadata = {**dict.fromkeys(roles, base_url), "registry_discovery_endpoint": base_url}
+    return {"cloud": name, "cloud_metadata": metadata | {"storage_endpoint": "localhost"}}

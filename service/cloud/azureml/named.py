@@ -14,7 +14,7 @@ from typing import Any
 from azure.core.exceptions import HttpResponseError, ResourceNotFoundError
 
 from service.cloud.azureml.views import (
-    OVER,
+    TERMINAL_STATUSES,
     cluster_name,
     idle_nodes,
     job_on_cluster,
@@ -46,70 +46,70 @@ class NamedClusters:
 
     client: Any  # MLClient
     owner: str
-    names: Mapping[Offering, str]
+    cluster_names: Mapping[Offering, str]
 
-    def fitting(self, spec: ScaleSetSpec) -> str:
+    def find_fitting_cluster(self, spec: ScaleSetSpec) -> str:
         """Return the name of the offering's cluster. Raise CloudError if it cannot run the job."""
-        name = self.names[spec.offering]
-        if wrong := misfit(self._cluster(name), name, spec):
-            kind, text = wrong
-            full = kind is ScaleSetFailure.NO_CAPACITY
-            raise (InsufficientCapacity if full else Misconfigured)(text, "ClusterMisfit")
+        name = self.cluster_names[spec.offering]
+        if misfit_reason := misfit(self._cluster(name), name, spec):
+            kind, text = misfit_reason
+            is_full = kind is ScaleSetFailure.NO_CAPACITY
+            raise (InsufficientCapacity if is_full else Misconfigured)(text, "ClusterMisfit")
         return name
 
     def get(self, name: str) -> ScaleSet:
         """Return the job as a scale set. Raise ScaleSetNotFound once it is over and archived."""
-        job, cluster, nodes = self._find_job(name)
+        job, cluster, nodes = self._find_job_and_nodes(name)
         status = status_of(job)
-        why = self.failure(name) if status == "Failed" else ""
-        errors = [] if status in OVER else self.errors(cluster.name)
-        return job_on_cluster(name, job, cluster, nodes, errors, why)
+        reason = self.failure_message(name) if status == "Failed" else ""
+        errors = [] if status in TERMINAL_STATUSES else self.list_node_errors(cluster.name)
+        return job_on_cluster(name, job, cluster, nodes, errors, reason)
 
-    def list(self, every: Sequence[Any]) -> Iterator[ScaleSet]:
+    def list_scale_sets(self, clusters: Sequence[Any]) -> Iterator[ScaleSet]:
         """Yield our jobs that have nodes of named clusters; others cost nothing."""
-        names = {name.lower() for name in self.names.values()}
-        for cluster in (c for c in every if c.name.lower() in names):
+        names = {name.lower() for name in self.cluster_names.values()}
+        for cluster in (c for c in clusters if c.name.lower() in names):
             nodes = list(self.client.compute.list_nodes(cluster.name))
             for name in runs_on(nodes):
-                job = self.job(name) if name.startswith(scale_set_name("")) else None
+                job = self.find_job(name) if name.startswith(scale_set_name("")) else None
                 if job is not None and (job.properties.tags or {}).get(OWNER_TAG) == self.owner:
-                    seen = job_on_cluster(name, job, cluster)
-                    yield replace(seen, capacity=len(nodes_of(nodes, name)))
+                    scale_set = job_on_cluster(name, job, cluster)
+                    yield replace(scale_set, capacity=len(nodes_of(nodes, name)))
 
     def delete(self, name: str) -> None:
         """Cancel and archive the job. Raise ScaleSetNotFound if it is gone.
 
         Whether Azure archives a job that still runs is not documented: the next call does it.
         """
-        job, _, _ = self._find_job(name)
-        if (status := status_of(job)) not in (*OVER, "CancelRequested"):
+        job, _, _ = self._find_job_and_nodes(name)
+        if (status := status_of(job)) not in (*TERMINAL_STATUSES, "CancelRequested"):
             self.client.jobs.begin_cancel(name, polling=False)
         if not job.properties.is_archived:
-            with suppress(*() if status in OVER else (HttpResponseError,)):
+            with suppress(*() if status in TERMINAL_STATUSES else (HttpResponseError,)):
                 self.client.jobs.archive(name)
 
     def idle_cores(self, region: str) -> int:
         """Return the Spot cores of nodes that no job has."""
         return sum(
             self._idle(name) * sku.vcpus
-            for offering, name in self.names.items()
+            for offering, name in self.cluster_names.items()
             if offering.region == region and offering.capacity_type is CapacityType.SPOT
             if (sku := lookup(offering.vm_size))
         )
 
-    def job(self, name: str) -> Any | None:  # noqa: ANN401 - JobBase
+    def find_job(self, name: str) -> Any | None:  # noqa: ANN401 - JobBase
         """Return the job, or None. The client's own entity leaves out whether it is archived."""
         try:
             return self.client.jobs._get_job(name)  # noqa: SLF001
         except ResourceNotFoundError:
             return None
 
-    def failure(self, name: str) -> str:
+    def failure_message(self, name: str) -> str:
         """Return the error of a failed run. The client shows it to those who stream the logs."""
-        told = self.client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
-        return str(told.error.message) if told else ""
+        error = self.client.jobs._runs_operations.get_run_details(name).error  # noqa: SLF001
+        return str(error.error.message) if error else ""
 
-    def errors(self, name: str) -> Sequence[Any]:
+    def list_node_errors(self, name: str) -> Sequence[Any]:
         """Return why nodes of a cluster did not come. The client's own entity leaves that out."""
         compute = self.client.compute
         resource = compute._operation.get(  # noqa: SLF001 - as above
@@ -117,9 +117,9 @@ class NamedClusters:
         )
         return list(resource.properties.properties.errors or ())
 
-    def _find_job(self, name: str) -> tuple[Any, Any, Sequence[object]]:
+    def _find_job_and_nodes(self, name: str) -> tuple[Any, Any, Sequence[object]]:
         """Return the job, its cluster and the nodes that run it, or raise ScaleSetNotFound."""
-        job = self.job(name)
+        job = self.find_job(name)
         if job is None or not is_on_named(job, name):
             raise ScaleSetNotFound(f"There is no cluster {cluster_name(name)}, and no job {name}.")
         if (job.properties.tags or {}).get(OWNER_TAG) != self.owner:
@@ -131,7 +131,7 @@ class NamedClusters:
         if cluster is None:
             raise ScaleSetNotFound(f"The cluster {_compute(job)} of job {name} was deleted.")
         nodes = nodes_of(self.client.compute.list_nodes(cluster.name), name)
-        if status_of(job) in OVER and job.properties.is_archived and not nodes:
+        if status_of(job) in TERMINAL_STATUSES and job.properties.is_archived and not nodes:
             raise ScaleSetNotFound(f"Job {name} is over, and no node runs it.")
         return job, cluster, nodes
 

@@ -28,11 +28,11 @@ from service.domain.lifecycle.boot_report import LONGEST_TEXT
 from service.domain.states import CapacityType
 
 LOW_PRIORITY = "low_priority"  # the tier; it allocates Spot since 2026-03-31
-_MOST = 24  # characters of a cluster's name; Microsoft's page on its quotas
+_MAX_NAME_LENGTH = 24  # characters of a cluster's name; Microsoft's page on its quotas
 # The SDK takes NotResponding for an end; the job may come back from it.
 _RUNS = frozenset({"Running", "NotResponding", "Finalizing"})
 _PULL = re.compile(r"\bpull\b.*\bimage\b", re.IGNORECASE)
-OVER = frozenset({"Completed", "Failed", "Canceled"})
+TERMINAL_STATUSES = frozenset({"Completed", "Failed", "Canceled"})
 
 
 def cluster_name(name: str) -> str:
@@ -41,123 +41,123 @@ def cluster_name(name: str) -> str:
     >>> cluster_name("rk-01jd8m4x9g5v0c3k2n7p6q8r1s")
     'rk-m4x9g5v0c3k2n7p6q8r1s'
     """
-    return name if len(name) <= _MOST else name[:3] + name[3 - _MOST :]
+    return name if len(name) <= _MAX_NAME_LENGTH else name[:3] + name[3 - _MAX_NAME_LENGTH :]
 
 
 def cluster(
-    found: Any,  # noqa: ANN401 - AmlCompute
+    compute: Any,  # noqa: ANN401 - AmlCompute
     status: str | None = None,
     nodes: Iterable[object] = (),
     errors: Sequence[Any] = (),
-    why: str = "",
+    reason: str = "",
 ) -> ScaleSet:
     """Return the cluster as a scale set; ``status``: of its job, None where there is none.
 
-    ``errors``: why nodes did not come; ``why``: what the job says of its failure.
+    ``errors``: why nodes did not come; ``reason``: what the job says of its failure.
     """
-    tags = dict(found.tags or {})
-    ours = scale_set_name(tags.get(ATTEMPT_TAG, ""))
-    name = ours if cluster_name(ours) == found.name else found.name
-    seen = _scale_set(found, name, status, nodes, errors, why)
-    return replace(seen, tags=tags, created_at=_moment(found.created_on))
+    tags = dict(compute.tags or {})
+    own_name = scale_set_name(tags.get(ATTEMPT_TAG, ""))
+    name = own_name if cluster_name(own_name) == compute.name else compute.name
+    scale_set = _scale_set(compute, name, status, nodes, errors, reason)
+    return replace(scale_set, tags=tags, created_at=_moment(compute.created_on))
 
 
 def job_on_cluster(
     name: str,
     job: Any,  # noqa: ANN401 - JobBase
-    found: Any,  # noqa: ANN401 - AmlCompute
+    compute: Any,  # noqa: ANN401 - AmlCompute
     nodes: Iterable[object] = (),
     errors: Sequence[Any] = (),
-    why: str = "",
+    reason: str = "",
 ) -> ScaleSet:
     """Return a job on a cluster that others use too as a scale set; ``nodes``: those that run it.
 
     It has no ``created_at``: while the job waits for others no machine is its own.
     """
     status = status_of(job)
-    seen = _scale_set(found, name, status, nodes, errors, why)
-    phase = ScaleSetPhase.DELETING if status == "CancelRequested" else seen.phase
-    return replace(seen, tags=dict(job.properties.tags or {}), phase=phase)
+    scale_set = _scale_set(compute, name, status, nodes, errors, reason)
+    phase = ScaleSetPhase.DELETING if status == "CancelRequested" else scale_set.phase
+    return replace(scale_set, tags=dict(job.properties.tags or {}), phase=phase)
 
 
 def _scale_set(
-    found: Any,  # noqa: ANN401 - AmlCompute
+    compute: Any,  # noqa: ANN401 - AmlCompute
     name: str,
     status: str | None,
     nodes: Iterable[object],
     errors: Sequence[Any],
-    why: str,
+    reason: str,
 ) -> ScaleSet:
     runs = status in _RUNS
     machines = tuple(_machine(node, runs=runs) for node in map(_members, nodes) if _is_on(node))
-    error = _failure(found, name, status, [] if machines else errors, why)
+    error = _failure(compute, name, status, [] if machines else errors, reason)
     return ScaleSet(
         name=name,
-        phase=_phase(found, status, failed=error is not None),
+        phase=_phase(compute, status, failed=error is not None),
         instances=machines,
         error_code=error[0] if error else "",
         error_message=error[2] if error else "",
         failure=error[1] if error else ScaleSetFailure.TRANSIENT,
-        region=(found.location or "").lower().replace(" ", ""),
-        vm_size=found.size or "",
-        capacity_type=CapacityType.SPOT if found.tier == LOW_PRIORITY else CapacityType.ON_DEMAND,
+        region=(compute.location or "").lower().replace(" ", ""),
+        vm_size=compute.size or "",
+        capacity_type=CapacityType.SPOT if compute.tier == LOW_PRIORITY else CapacityType.ON_DEMAND,
         engine=Engine.AZUREML,
     )
 
 
 def _failure(
-    found: Any,  # noqa: ANN401 - AmlCompute
+    compute: Any,  # noqa: ANN401 - AmlCompute
     name: str,
     status: str | None,
     errors: Sequence[Any],
-    why: str,
+    reason: str,
 ) -> tuple[str, ScaleSetFailure, str] | None:
     """Return the code of a failure, its meaning and the remedy; None where nothing failed."""
     if errors:
-        told = errors[0].error
-        return (told.code, *classify_failure(told.code, told.message))
-    if code := found.provisioning_errors:
+        error = errors[0].error
+        return (error.code, *classify_failure(error.code, error.message))
+    if code := compute.provisioning_errors:
         return (code, *classify_failure(code, f"Azure ML could not make the cluster: {code}"))
-    if _PULL.search(why):
+    if _PULL.search(reason):
         report = boot_report.BootReport(
             phase=boot_report.BootPhase.PULL_IMAGE,
             said=boot_report.BootStatus.GAVE_UP,
             machine="Azure ML",
-            text=why,
+            text=reason,
         )
         causes = boot_report.failure_causes(report)
         permanent = all(cause.non_retryable_after for cause in causes)
         kind = ScaleSetFailure.MISCONFIGURED if permanent else ScaleSetFailure.TRANSIENT
         return str(status), kind, boot_report.failure_sentence(report)
-    if status in OVER:
-        where = f"Azure ML studio shows its logs under the job {name}"
-        said = f" ({why[:LONGEST_TEXT]})" if why else ""
-        text = f"The Azure ML job ended as {status}{said}; {where}."
+    if status in TERMINAL_STATUSES:
+        hint = f"Azure ML studio shows its logs under the job {name}"
+        detail = f" ({reason[:LONGEST_TEXT]})" if reason else ""
+        text = f"The Azure ML job ended as {status}{detail}; {hint}."
         return str(status), ScaleSetFailure.TRANSIENT, text
     return None
 
 
 def misfit(
-    found: Any | None,  # noqa: ANN401 - AmlCompute
+    compute: Any | None,  # noqa: ANN401 - AmlCompute
     name: str,
     spec: ScaleSetSpec,
 ) -> tuple[ScaleSetFailure, str] | None:
     """Return why the named cluster cannot run the job, and what to do; None if it can."""
-    if found is None:
+    if compute is None:
         return ScaleSetFailure.MISCONFIGURED, (
             f"The workspace has no cluster {name}. Create it, or correct REKINDLE_OFFERINGS."
         )
-    offering, seen = spec.offering, cluster(found)
-    wanted = (offering.vm_size.lower(), offering.region, offering.capacity_type)
-    if (seen.vm_size.lower(), seen.region, seen.capacity_type) != wanted:
-        bought = str(seen.capacity_type).replace("_", "-")
+    offering, current = spec.offering, cluster(compute)
+    expected = (offering.vm_size.lower(), offering.region, offering.capacity_type)
+    if (current.vm_size.lower(), current.region, current.capacity_type) != expected:
+        capacity_type = str(current.capacity_type).replace("_", "-")
         return ScaleSetFailure.MISCONFIGURED, (
-            f"Cluster {name} has {seen.vm_size} in {seen.region} ({bought}), and"
+            f"Cluster {name} has {current.vm_size} in {current.region} ({capacity_type}), and"
             f" REKINDLE_OFFERINGS says {offering}. Correct one of them."
         )
-    if found.max_instances < spec.instance_count:
+    if compute.max_instances < spec.instance_count:
         return ScaleSetFailure.NO_CAPACITY, (
-            f"Cluster {name} has {found.max_instances} nodes at most, and the job needs"
+            f"Cluster {name} has {compute.max_instances} nodes at most, and the job needs"
             f" {spec.instance_count}. Raise its maximum: az ml compute update -n {name}"
             f" --max-instances {spec.instance_count}"
         )
@@ -215,8 +215,8 @@ def _machine(node: dict[str, Any], *, runs: bool) -> Instance:
     return Instance(instance_id=name, vm_id=name, name=name, running=running)
 
 
-def _phase(found: Any, status: str | None, *, failed: bool) -> ScaleSetPhase:  # noqa: ANN401 - AmlCompute
-    state = (found.provisioning_state or "").lower()
+def _phase(compute: Any, status: str | None, *, failed: bool) -> ScaleSetPhase:  # noqa: ANN401 - AmlCompute
+    state = (compute.provisioning_state or "").lower()
     if state == "deleting":
         return ScaleSetPhase.DELETING
     if failed or state in ("failed", "canceled"):

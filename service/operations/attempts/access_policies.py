@@ -16,25 +16,25 @@ from service.db.storage import access_policies as rows
 from service.storage.store import POLICIES, BlobNotFound, BlobStore
 
 WRITE = "racwdl"  # Azure's letters: read, add, create, write, delete, list
-_TRIES = 3
+_MAX_TRIES = 3
 
 
 async def update_policies(
-    engine: AsyncEngine, store: BlobStore, job_id: str, life: timedelta, now: datetime
+    engine: AsyncEngine, store: BlobStore, job_id: str, lifetime: timedelta, now: datetime
 ) -> None:
-    """Let the nodes of each attempt that has not ended write for ``life``; revoke all other access.
+    """Let nodes of attempts that have not ended write for ``lifetime``; revoke all other access.
 
     A container has room for five policies. Of more attempts (those that wait for their machines to
     be gone), the oldest get none. Azure needs up to 30 seconds to apply a new or a deleted policy.
     Raises StorageError.
     """
-    until = now + life
+    until = now + lifetime
     chosen = await _newest(engine, job_id)
-    for _ in range(_TRIES):
+    for _ in range(_MAX_TRIES):
         try:
-            ends = dict.fromkeys(chosen, until)
+            expiry_by_attempt = dict.fromkeys(chosen, until)
             if store.has_access_policies:
-                await store.set_access_policies(job_id, ends, permissions=WRITE)
+                await store.set_access_policies(job_id, expiry_by_attempt, permissions=WRITE)
         except BlobNotFound:
             if chosen:
                 raise

@@ -25,8 +25,8 @@ class RepeatedSteps:
     """Steps of a generation of this attempt that the next generation repeated."""
 
     attempt_id: str
-    lost: int
-    reached: int
+    lost_steps: int
+    last_step: int
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,12 +38,12 @@ class AttemptRecord:
     nodes: list[NodeReport]
     moves: Moves
     ledger: list[LedgerRow]
-    again: list[RepeatedSteps]
+    repeated_steps: list[RepeatedSteps]
 
     @property
     def timeline(self) -> list[TimelineSpan]:
         """Return the phases of the attempt."""
-        worlds = [
+        generation_times = [
             GenerationTimes(
                 opened_at=o.opened_at,
                 halted_at=o.halted_at,
@@ -53,7 +53,7 @@ class AttemptRecord:
             )
             for o in self.generations
         ]
-        return timeline(self.moves, worlds, [t.time for t in self.nodes])
+        return timeline(self.moves, generation_times, [t.time for t in self.nodes])
 
 
 async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord]:
@@ -62,7 +62,7 @@ async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord
     nodes_of_job = await nodes.reports_of_job(conn, job_id)
     moves = await events.moves(conn, job_id)
     meters = await ledger.of_job(conn, job_id)
-    again = _repeated_steps(opened)
+    repeated_steps = _repeated_steps(opened)
     return [
         AttemptRecord(
             row=row,
@@ -70,7 +70,7 @@ async def list_records(conn: AsyncConnection, job_id: str) -> list[AttemptRecord
             nodes=[t for t in nodes_of_job if t.attempt_id == row.id],
             moves={AttemptState.PENDING: row.created_at} | moves.get(row.id, {}),
             ledger=[m for m in meters if m.attempt_id == row.id],
-            again=[a for a in again if a.attempt_id == row.id],
+            repeated_steps=[a for a in repeated_steps if a.attempt_id == row.id],
         )
         for row in await attempts.of_job(conn, job_id)
     ]
@@ -86,8 +86,8 @@ def _repeated_steps(opened: Sequence[OpenedGeneration]) -> list[RepeatedSteps]:
     return [
         RepeatedSteps(
             attempt_id=before.generation.attempt_id,
-            lost=following.lost_steps,
-            reached=start_step(following) + following.lost_steps,
+            lost_steps=following.lost_steps,
+            last_step=start_step(following) + following.lost_steps,
         )
         for before, following in pairwise(opened)
     ]

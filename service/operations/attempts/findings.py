@@ -15,7 +15,7 @@ from service.db.storage import checkpoints
 from service.domain.storage.checkpoint_faults import CheckpointFault
 from service.operations.storage import manifests
 from service.operations.storage.manifests import ManifestUnusable
-from service.storage.store import LISTED, BlobArchived, BlobNotFound, BlobStore
+from service.storage.store import MAX_LISTED, BlobArchived, BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, Committed
 
 
@@ -33,12 +33,12 @@ async def find_fault(store: BlobStore, job_id: str, entry: Committed) -> Checkpo
     except ManifestUnusable as error:
         return CheckpointFault(file=MANIFEST, reason=str(error))
     prefix = f"{entry.path}/"
-    listed = await store.list_blobs(job_id, prefix, most=LISTED)
-    there = {b.name.removeprefix(prefix): (b.size, b.etag) for b in listed}
+    items = await store.list_blobs(job_id, prefix, most=MAX_LISTED)
+    blobs = {b.name.removeprefix(prefix): (b.size, b.etag) for b in items}
     for file in manifest.files:
-        if file.name not in there:
+        if file.name not in blobs:
             return CheckpointFault(file=file.name, reason="is gone")
-        size, etag = there[file.name]
+        size, etag = blobs[file.name]
         if size != file.size:
             return CheckpointFault(
                 file=file.name, reason=f"has {size} bytes instead of {file.size}"
@@ -55,10 +55,10 @@ async def mark_broken(
     claim: Claim,
     row: AttemptRow,
     broken: Sequence[tuple[Committed, CheckpointFault]],
-    rest: Committed | None,
+    resume_from: Committed | None,
     now: datetime,
 ) -> list[dict[str, object]]:
-    """Mark checkpoints as broken, each with its event; ``rest`` is where training resumes.
+    """Mark checkpoints as broken, each with its event; ``resume_from`` is where training resumes.
 
     The mark is the intent: opening the next generation removes them from HEAD, so a service that is
     killed in between loses nothing and repeats no event. Returns the facts of the newly marked
@@ -68,15 +68,15 @@ async def mark_broken(
     await leases.write(conn, claim, lease_token=claim.token)
     await locks.lock_rows(conn, tables.jobs, [row.job_id])  # before its checkpoints: as all do
     for entry, fault in broken:
-        because = f"{fault.file} {fault.reason}"
-        if await checkpoints.condemn(conn, row.job_id, entry.path, because):
-            marked.append(_fault_facts(entry, fault, rest))
+        reason = f"{fault.file} {fault.reason}"
+        if await checkpoints.condemn(conn, row.job_id, entry.path, reason):
+            marked.append(_fault_facts(entry, fault, resume_from))
             await events.add(
                 conn,
                 row.job_id,
                 now,
                 "checkpoint.broken",
-                _sentence(entry, because, rest),
+                _broken_message(entry, reason, resume_from),
                 attempt_id=row.id,
                 level="error",
                 data=marked[-1],
@@ -84,22 +84,22 @@ async def mark_broken(
     return marked
 
 
-def _sentence(entry: Committed, because: str, rest: Committed | None) -> str:
-    lost = entry.step - (rest.step if rest else 0)
+def _broken_message(entry: Committed, reason: str, resume_from: Committed | None) -> str:
+    repeated_steps = entry.step - (resume_from.step if resume_from else 0)
     start = (
-        f"Training resumes from step {rest.step}"
-        if rest
+        f"Training resumes from step {resume_from.step}"
+        if resume_from
         else "No other is left, so training starts over from the base model"
     )
     return (
-        f"The checkpoint of step {entry.step} cannot be loaded: {because}. {start}; "
-        f"{lost} steps are repeated."
+        f"The checkpoint of step {entry.step} cannot be loaded: {reason}. {start}; "
+        f"{repeated_steps} steps are repeated."
     )
 
 
 def _fault_facts(
-    entry: Committed, fault: CheckpointFault, rest: Committed | None
+    entry: Committed, fault: CheckpointFault, resume_from: Committed | None
 ) -> dict[str, object]:
-    step = rest.step if rest else 0
+    step = resume_from.step if resume_from else 0
     facts = {"path": entry.path, "file": fault.file, "reason": fault.reason, "step": entry.step}
     return facts | {"from_step": step, "lost_steps": entry.step - step}

@@ -24,8 +24,8 @@ from service.domain.planning.checkpoint_interval import CheckpointInterval, Save
 from service.operations.attempts import heads
 from trainer.contract import DirectiveKind, Generation, Head, Member
 
-_SOON = timedelta(seconds=1)
-_BEHIND_HEAD = (
+_SHORT_DELAY = timedelta(seconds=1)
+_DATABASE_BEHIND_MESSAGE = (
     "The database is behind HEAD: it knew generation {known}, but generation {head} had begun. It"
     " was restored from a backup, lost its last writes, or a process was killed."
     " No committed checkpoint is lost; events, metrics and cost have a gap"
@@ -41,22 +41,24 @@ class Opening:
     step: OpenGeneration
     head: Head
     run_spec_sha256: str
-    before: Generation | None = None  # the attempt's one before, and since when it was halted
+    previous: Generation | None = None  # the attempt's one before, and since when it was halted
     halted_at: datetime | None = None
-    after: int | None = None  # the job's newest number, as far as the database knew
-    saves: SaveHistory | None = None  # None: the user has fixed the interval
+    last_known_number: int | None = None  # the job's newest number, as far as the database knew
+    save_history: SaveHistory | None = None  # None: the user has fixed the interval
 
     @property
-    def forgotten(self) -> bool:
+    def is_database_behind(self) -> bool:
         """Return whether HEAD is ahead of the database, which was restored."""
-        return self.after is not None and self.head.generation > self.after + 1
+        return (
+            self.last_known_number is not None and self.head.generation > self.last_known_number + 1
+        )
 
     @cached_property
     def interval(self) -> CheckpointInterval | None:
         """Return the generation's checkpoint interval; None: the run spec has it."""
         machines = len(self.step.nodes)
         dollars = float(self.row.price.hourly) * machines
-        return self.saves.interval(machines, dollars) if self.saves else None
+        return self.save_history.interval(machines, dollars) if self.save_history else None
 
     @cached_property
     def generation(self) -> Generation:
@@ -88,49 +90,61 @@ async def open_all(
     Returns the lost steps. Raises LeaseLost if any of the leases is lost: nothing may be committed
     then, and the new holder does the same.
     """
-    begun = [one.generation for one in openings]
-    saves = {one.row.job_id: one.interval.as_progress() for one in openings if one.interval}
+    new_generations = [opening.generation for opening in openings]
+    saves = {
+        opening.row.job_id: opening.interval.as_progress()
+        for opening in openings
+        if opening.interval
+    }
     orders = {
         member.node_id: (DirectiveKind.START, generation.number)
-        for generation in begun
+        for generation in new_generations
         for member in generation.members
     }
     await nodes.direct_all(conn, orders)
     await _release(conn, openings, now)  # locks: nodes, attempts, jobs
-    await locks.lock_rows(conn, tables.jobs, [one.row.job_id for one in openings])
-    await heads.record_all(conn, {one.row.job_id: one.head for one in openings}, now)
-    errors = {one.row.job_id for one in openings if one.step.after_error}
-    lost = await generations.begin_all(conn, begun, errors, now, saves)
-    await events.add_all(conn, [event for one in openings for event in _opening_events(one, now)])
-    return lost
+    await locks.lock_rows(conn, tables.jobs, [opening.row.job_id for opening in openings])
+    await heads.record_all(conn, {opening.row.job_id: opening.head for opening in openings}, now)
+    errors = {opening.row.job_id for opening in openings if opening.step.after_error}
+    losses = await generations.begin_all(conn, new_generations, errors, now, saves)
+    await events.add_all(
+        conn, [event for opening in openings for event in _opening_events(opening, now)]
+    )
+    return losses
 
 
 async def _release(conn: AsyncConnection, openings: Sequence[Opening], now: datetime) -> None:
     """Release the leases with an early requeue; count the evictions."""
-    held = await leases.lock_all_claimed(conn, [one.claim for one in openings])
-    if gone := {one.row.id for one in openings} - held.keys():
-        raise LeaseLost(f"attempts {sorted(gone)}")
-    went_on = [(one.row, one.halted_at or now) for one in openings if one.step.lost]
-    await attempt_moves.record_survived_evictions(conn, went_on)
-    await leases.release_all(conn, [(one.claim, now + _SOON) for one in openings], now)
+    hints = await leases.lock_all_claimed(conn, [opening.claim for opening in openings])
+    if lost_ids := {opening.row.id for opening in openings} - hints.keys():
+        raise LeaseLost(f"attempts {sorted(lost_ids)}")
+    survivors = [
+        (opening.row, opening.halted_at or now) for opening in openings if opening.step.lost
+    ]
+    await attempt_moves.record_survived_evictions(conn, survivors)
+    await leases.release_all(
+        conn, [(opening.claim, now + _SHORT_DELAY) for opening in openings], now
+    )
 
 
-def _opening_events(one: Opening, now: datetime) -> Iterator[Event]:
+def _opening_events(opening: Opening, now: datetime) -> Iterator[Event]:
     """Yield the events of an opened generation, in order."""
-    step, generation = one.step, one.generation
-    of = (one.row.job_id, one.row.id, now)
-    if one.forgotten:
-        facts = {"known": one.after, "head": generation.number - 1}
-        message = _BEHIND_HEAD.format(**facts)
-        yield events.new_event(*of, "database.behind", message, level="warn", data=facts)
+    step, generation = opening.step, opening.generation
+    ids = (opening.row.job_id, opening.row.id, now)
+    if opening.is_database_behind:
+        facts = {"known": opening.last_known_number, "head": generation.number - 1}
+        message = _DATABASE_BEHIND_MESSAGE.format(**facts)
+        yield events.new_event(*ids, "database.behind", message, level="warn", data=facts)
     if step.lost:
-        yield events.new_event(*of, "node.evicted", _eviction_sentence(one.row, step), level="warn")
+        yield events.new_event(
+            *ids, "node.evicted", _eviction_message(opening.row, step), level="warn"
+        )
     from_step = generation.checkpoint.step if generation.checkpoint else 0
     counts = {"generation": generation.number, "step": from_step, "nodes": len(generation.members)}
     data = counts | ({"rung": step.rung.to_plain()} if step.rung else {})
     level = "warn" if step.because else "info"
-    message = _opening_sentence(one.row, generation, one.before) + _rung_suffix(step)
-    yield events.new_event(*of, "generation.opened", message, level=level, data=data)
+    message = _opening_message(opening.row, generation, opening.previous) + _rung_suffix(step)
+    yield events.new_event(*ids, "generation.opened", message, level=level, data=data)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,59 +155,61 @@ class Halting:
     row: AttemptRow
     generation: Generation
     step: HaltGeneration
-    again: timedelta = _SOON  # requeue delay
+    delay: timedelta = _SHORT_DELAY
     deferral: Deferral | None = None  # a call to the cloud that stays deferred
 
 
 async def halt_all(conn: AsyncConnection, halts: Sequence[Halting], now: datetime) -> None:
     """Direct the members that have not settled to stop, and requeue the attempts."""
-    halted = [(one.generation, one.step.kind, one.step.reason) for one in halts]
+    halted = [(halting.generation, halting.step.kind, halting.step.reason) for halting in halts]
     first = await generations.mark_halted(conn, halted, now)
     orders = {
-        node_id: (one.step.kind, one.generation.number)
-        for one in halts
-        for node_id in one.step.node_ids
+        node_id: (halting.step.kind, halting.generation.number)
+        for halting in halts
+        for node_id in halting.step.node_ids
     }
     await nodes.direct_all(conn, orders)
-    due = [(one.claim, now + one.again) for one in halts]
-    deferrals = {one.row.id: one.deferral for one in halts if one.deferral}
-    held = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
-    if lost := {one.row.id for one in halts} - held:
-        raise LeaseLost(f"attempts {sorted(lost)}")
-    changed = [one for one in halts if one.row.job_id in first]
-    await job_versions.raise_all(conn, [one.row.job_id for one in changed], now)
-    await events.add_all(conn, [_halt_event(one, now) for one in changed])
+    due = [(halting.claim, now + halting.delay) for halting in halts]
+    deferrals = {halting.row.id: halting.deferral for halting in halts if halting.deferral}
+    held_ids = await leases.release_all(conn, due, now, deferrals)  # after generations and nodes
+    if lost_ids := {halting.row.id for halting in halts} - held_ids:
+        raise LeaseLost(f"attempts {sorted(lost_ids)}")
+    changed = [halting for halting in halts if halting.row.job_id in first]
+    await job_versions.raise_all(conn, [halting.row.job_id for halting in changed], now)
+    await events.add_all(conn, [_halt_event(halting, now) for halting in changed])
 
 
-def _halt_event(one: Halting, now: datetime) -> Event:
-    level = "info" if one.step.reason == JOINS else "warn"
-    message = f"Generation {one.generation.number} is stopped: {one.step.reason}"
-    of, data = (one.row.job_id, one.row.id, now), {"kind": one.step.kind}
-    return events.new_event(*of, "generation.halted", message, level=level, data=data)
+def _halt_event(halting: Halting, now: datetime) -> Event:
+    level = "info" if halting.step.reason == JOINS else "warn"
+    message = f"Generation {halting.generation.number} is stopped: {halting.step.reason}"
+    ids, data = (halting.row.job_id, halting.row.id, now), {"kind": halting.step.kind}
+    return events.new_event(*ids, "generation.halted", message, level=level, data=data)
 
 
-def _eviction_sentence(row: AttemptRow, step: OpenGeneration) -> str:
-    noticed = sum(n.evicting for n in step.lost)
-    how = f", {noticed} of them with notice" if 0 < noticed < len(step.lost) else ""
-    how = how or (" with notice" if noticed else " without notice")
-    return f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{how}"
+def _eviction_message(row: AttemptRow, step: OpenGeneration) -> str:
+    notice_count = sum(n.evicting for n in step.lost)
+    notice = f", {notice_count} of them with notice" if 0 < notice_count < len(step.lost) else ""
+    notice = notice or (" with notice" if notice_count else " without notice")
+    return (
+        f"Azure evicted {len(step.lost)} of {humanize.count_machines(row.instance_count)}{notice}"
+    )
 
 
 def _rung_suffix(step: OpenGeneration) -> str:
     return f", with {step.because}" if step.because else ""
 
 
-def _opening_sentence(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
+def _opening_message(row: AttemptRow, opened: Generation, before: Generation | None) -> str:
     """Return the sentence about a generation: how it starts, and which nodes are missing or new."""
-    count, full = len(opened.members), row.instance_count
+    count, total = len(opened.members), row.instance_count
     start = f"from step {opened.checkpoint.step}" if opened.checkpoint else "from the base model"
     number = f"(generation {opened.number})"
-    known = {m.node_id for m in before.members} if before else set()
-    fresh = sum(m.node_id not in known for m in opened.members)
-    if before is None or (count == len(known) == full and not fresh):
-        begin = humanize.pluralize(count, "node starts", "nodes start")
-        return f"{count} {begin} training {start} {number}"
-    on = f"oing on with {count} of {full} nodes {start} {number}"
-    if fresh == 1:
-        return f"The {humanize.ordinal(count)} node joins: g{on}"
-    return f"{fresh} nodes join: g{on}" if fresh else f"G{on}"
+    earlier_ids = {m.node_id for m in before.members} if before else set()
+    new_count = sum(m.node_id not in earlier_ids for m in opened.members)
+    if before is None or (count == len(earlier_ids) == total and not new_count):
+        verb = humanize.pluralize(count, "node starts", "nodes start")
+        return f"{count} {verb} training {start} {number}"
+    continuation = f"oing on with {count} of {total} nodes {start} {number}"
+    if new_count == 1:
+        return f"The {humanize.ordinal(count)} node joins: g{continuation}"
+    return f"{new_count} nodes join: g{continuation}" if new_count else f"G{continuation}"

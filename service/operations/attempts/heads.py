@@ -23,9 +23,9 @@ from service.storage.store import (
 from trainer.contract import HEAD, MANIFEST, MEASURED, Committed, Head, StepMetrics
 
 log = logging.getLogger(__name__)
-LONGEST = 2**20  # bytes of HEAD; the 120 checkpoints that a job may keep need a twentieth of it
-LONGEST_MEASURED = 32 * 2**20  # bytes of all steps that a node keeps without contact
-_LONGEST_LINE = 4096  # bytes of one step
+MAX_HEAD_BYTES = 2**20  # the 120 checkpoints that a job may keep need a twentieth of it
+MAX_MEASUREMENTS_BYTES = 32 * 2**20  # bytes of all steps that a node keeps without contact
+_MAX_LINE_BYTES = 4096  # bytes of one step
 
 
 class HeadRewritten(StorageError):
@@ -39,7 +39,7 @@ class HeadUnreadable(StorageError):
 async def read(store: BlobStore, job_id: str) -> tuple[Head, str]:
     """Return HEAD and its ETag. Every job has a HEAD once it was validated."""
     try:
-        data, etag = await store.read(job_id, HEAD, most=LONGEST)
+        data, etag = await store.read(job_id, HEAD, most=MAX_HEAD_BYTES)
         return Head.from_json(data), etag
     except BlobNotFound:
         fault = "is gone"
@@ -64,32 +64,32 @@ async def read_measurements(store: BlobStore, job_id: str, entry: Committed) -> 
     Skips invalid lines: they come from a node and are no reason to stop the job.
     """
     try:
-        data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}", most=LONGEST_MEASURED)
+        data, _ = await store.read(job_id, f"{entry.path}/{MEASURED}", most=MAX_MEASUREMENTS_BYTES)
     except BlobNotFound:  # everything was reported
         return []
     except (BlobTooLarge, BlobArchived) as error:
         log.warning("measured.unreadable", extra={"job": job_id, "cause": str(error)})
         return []
-    metrics, bad = await asyncio.to_thread(_parse_measurements, data, entry.step)
-    if bad:
-        log.warning("measured.unreadable", extra={"job": job_id, "lines": bad})
+    metrics, bad_lines = await asyncio.to_thread(_parse_measurements, data, entry.step)
+    if bad_lines:
+        log.warning("measured.unreadable", extra={"job": job_id, "lines": bad_lines})
     return metrics
 
 
 def _parse_measurements(data: bytes, last_step: int) -> tuple[list[StepMetrics], int]:
     """Return the last row of each step, and the number of unusable lines."""
     metrics: dict[int, StepMetrics] = {}
-    bad = 0
+    bad_lines = 0
     for line in data.splitlines():
         try:
-            row = StepMetrics.from_json(line) if len(line) <= _LONGEST_LINE else None
+            row = StepMetrics.from_json(line) if len(line) <= _MAX_LINE_BYTES else None
         except ValueError:
             row = None
         if row is None or row.step > last_step:
-            bad += 1
+            bad_lines += 1
         else:
             metrics[row.step] = row
-    return list(metrics.values()), bad
+    return list(metrics.values()), bad_lines
 
 
 async def fence(
@@ -157,19 +157,19 @@ def _has_changed(head: Head, known_paths: Mapping[str, str]) -> bool:
 
 
 async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: datetime) -> bool:
-    kept = list_named(head)
-    known = await checkpoints.known_paths(conn, job_id, kept)
-    fresh = [c for c in head.checkpoints if c.path not in known]
-    news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
-    if await checkpoints.match(conn, job_id, kept, now):
+    reasons = list_named(head)
+    known_paths = await checkpoints.known_paths(conn, job_id, reasons)
+    unknown = [c for c in head.checkpoints if c.path not in known_paths]
+    added = [c for c in unknown if await checkpoints.add(conn, job_id, c, reasons[c.path], now)]
+    if await checkpoints.match(conn, job_id, reasons, now):
         await job_versions.raise_one(conn, job_id, now)
-    for entry in news:
-        await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
-    if news:
+    for entry in added:
+        await events.add(conn, job_id, now, "checkpoint.committed", _commit_message(entry))
+    if added:
         await jobs.forget_trainer_errors(conn, job_id)
     if head.model is not None:
         await jobs.remember_result(conn, job_id, head.model.to_plain())
-    return bool(news)
+    return bool(added)
 
 
 def find_rewritten(head: Head, anchors: Mapping[str, str]) -> list[Committed]:
@@ -183,6 +183,6 @@ def list_named(head: Head) -> dict[str, str]:
     return {c.path: head.kept_as(c) for c in head.checkpoints}
 
 
-def _sentence(entry: Committed) -> str:
-    why = {"periodic": "", "stop": " before stopping"}.get(entry.kind, "")
-    return f"Checkpoint of step {entry.step} committed{why} ({entry.size / 2**20:.1f} MiB)"
+def _commit_message(entry: Committed) -> str:
+    suffix = {"periodic": "", "stop": " before stopping"}.get(entry.kind, "")
+    return f"Checkpoint of step {entry.step} committed{suffix} ({entry.size / 2**20:.1f} MiB)"

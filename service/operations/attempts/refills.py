@@ -22,7 +22,7 @@ async def record_refill(
     conn: AsyncConnection,
     claim: Claim,
     row: AttemptRow,
-    seen: AttemptView,
+    view: AttemptView,
     useless: Collection[str],
     now: datetime,
 ) -> None:
@@ -33,33 +33,35 @@ async def record_refill(
     """
     await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
     if useless:
-        ill = {n.vm_id for n in seen.nodes if n.unhealthy}  # these have events already
-        await _record_useless(conn, row, set(useless) - ill, now)
+        unhealthy_ids = {n.vm_id for n in view.nodes if n.unhealthy}  # these have events already
+        await _record_useless(conn, row, set(useless) - unhealthy_ids, now)
         return
-    missing = row.instance_count - seen.running_instances
-    found = seen.scale_set
+    missing = row.instance_count - view.running_instances
+    scale_set = view.scale_set
     if row.refills == 0:
-        lost = "to replace evicted ones"
+        purpose = "to replace evicted ones"
         if row.state is AttemptState.PROVISIONING:
-            why = f" ({found.error_code})" if found and found.error_code else ""
-            lost = f"that Azure did not deliver{why}; the delivered ones are kept"
+            suffix = f" ({scale_set.error_code})" if scale_set and scale_set.error_code else ""
+            purpose = f"that Azure did not deliver{suffix}; the delivered ones are kept"
         await events.add(
             conn,
             row.job_id,
             now,
             "node.replacement_asked",
-            f"Requested {humanize.count_machines(missing)} {lost}",
+            f"Requested {humanize.count_machines(missing)} {purpose}",
             attempt_id=row.id,
             data={"machines": missing},
         )
-    elif row.refills == 1 and found and found.phase is ScaleSetPhase.FAILED:
-        await _record_no_capacity(conn, row, found.error_message or found.error_code, now)
+    elif row.refills == 1 and scale_set and scale_set.phase is ScaleSetPhase.FAILED:
+        await _record_no_capacity(conn, row, scale_set.error_message or scale_set.error_code, now)
 
 
-async def record_refusal(conn: AsyncConnection, row: AttemptRow, why: str, now: datetime) -> None:
+async def record_refusal(
+    conn: AsyncConnection, row: AttemptRow, reason: str, now: datetime
+) -> None:
     """Add an event at the first refusal of a replacement by Azure."""
     if row.refills == 0:
-        await _record_no_capacity(conn, row, why, now)
+        await _record_no_capacity(conn, row, reason, now)
 
 
 async def _record_useless(
@@ -84,7 +86,7 @@ async def _record_useless(
 
 
 async def _record_no_capacity(
-    conn: AsyncConnection, row: AttemptRow, why: str, now: datetime
+    conn: AsyncConnection, row: AttemptRow, reason: str, now: datetime
 ) -> None:
     meanwhile = "training continues on the remaining machines"
     if row.state is AttemptState.PROVISIONING:
@@ -94,8 +96,8 @@ async def _record_no_capacity(
         row.job_id,
         now,
         "node.no_replacement",
-        f"No replacement capacity ({humanize.as_sentence(why).rstrip('.')}); {meanwhile}. Retrying,"
-        " at most every 5 minutes",
+        f"No replacement capacity ({humanize.as_sentence(reason).rstrip('.')}); {meanwhile}."
+        " Retrying, at most every 5 minutes",
         attempt_id=row.id,
         level="warn",
     )

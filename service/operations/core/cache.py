@@ -30,18 +30,18 @@ class Cache:
     ) -> None:
         self._listener, self._topic = listener, topic
         self._values = TTLCache[Hashable, Any](most, seconds, timer)
-        self._news = listener.subscribe(topic)
+        self._notice = listener.subscribe(topic)
 
     async def get(self, key: Hashable, read: Callable[[], Awaitable[T]]) -> T:
         """Return the cached value, or read it. None is never cached."""
-        news = self._check_notice()
-        known: T | None = self._values.get(key)
-        if known is not None:
-            return known
-        fresh = await read()
-        if fresh is not None and self._listener.hears and not news.is_set():
-            self._values[key] = fresh
-        return fresh
+        notice = self._check_notice()
+        cached: T | None = self._values.get(key)
+        if cached is not None:
+            return cached
+        value = await read()
+        if value is not None and self._listener.hears and not notice.is_set():
+            self._values[key] = value
+        return value
 
     def forget(self, key: Hashable) -> bool:
         """Drop an outdated value; return False if there was none."""
@@ -49,8 +49,8 @@ class Cache:
 
     def _check_notice(self) -> Event:
         """Clear the cache after a notice; return the event of the next one."""
-        if self._news.is_set() or not self._listener.hears:
+        if self._notice.is_set() or not self._listener.hears:
             self._values.clear()
-            self._listener.unsubscribe(self._news, self._topic)
-            self._news = self._listener.subscribe(self._topic)
-        return self._news
+            self._listener.unsubscribe(self._notice, self._topic)
+            self._notice = self._listener.subscribe(self._topic)
+        return self._notice

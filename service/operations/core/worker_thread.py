@@ -10,11 +10,11 @@ from typing import ParamSpec, TypeVar
 
 P = ParamSpec("P")
 R = TypeVar("R")
-LONG = 64 * 1024  # bytes; checking this many takes a few milliseconds
-_THREAD = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
+LARGE_BYTES = 64 * 1024  # bytes; checking this many takes a few milliseconds
+_EXECUTOR = ThreadPoolExecutor(max_workers=1, thread_name_prefix="worker")
 
 
 async def run_in_worker(work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
     """Return the result of ``work`` without blocking the event loop."""
     loop = asyncio.get_running_loop()
-    return await loop.run_in_executor(_THREAD, lambda: work(*args, **kwargs))
+    return await loop.run_in_executor(_EXECUTOR, lambda: work(*args, **kwargs))

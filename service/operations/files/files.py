@@ -35,7 +35,7 @@ from service.storage.store import BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 PURPOSES = ("fine-tune",)
-PROGRESS_EVERY = timedelta(seconds=2)
+PROGRESS_INTERVAL = timedelta(seconds=2)
 
 FORM_BYTES = 64 * 1024  # of a form, without its file
 
@@ -84,7 +84,7 @@ async def upload(
         await store.upload(CONTAINER, recorder.upload.id, stream)
         (summary,) = verdict
         return await _store_file(
-            engine, store, file_of(_with_form_fields(recorder.upload, incoming), summary)
+            engine, store, make_file(_with_form_fields(recorder.upload, incoming), summary)
         )
     except BaseException:
         with suppress(SQLAlchemyError):  # also an exhausted pool; the sweep deletes what is left
@@ -125,13 +125,13 @@ async def expire(engine: AsyncEngine, now: datetime) -> list[str]:
     """Hide the expired files that no live job reads; a sweep deletes their bytes."""
     async with engine.connect() as conn:
         due = await files.expired(conn, now)
-    hidden = []
+    file_ids = []
     for project_id, file_id in due:
         async with engine.begin() as conn:
-            there = await files.lock(conn, project_id, file_id) is not None
-            if there and await _mark_deleted(conn, file_id, now):
-                hidden.append(file_id)
-    return hidden
+            exists = await files.lock(conn, project_id, file_id) is not None
+            if exists and await _mark_deleted(conn, file_id, now):
+                file_ids.append(file_id)
+    return file_ids
 
 
 async def _mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> bool:
@@ -155,16 +155,16 @@ class _ProgressRecorder:
     async def record_progress(self, received_bytes: int, examples: int) -> None:
         """Record the progress; raises ServiceUnavailable if the upload was abandoned."""
         now = self._now()
-        if now - self._touched_at < PROGRESS_EVERY:
+        if now - self._touched_at < PROGRESS_INTERVAL:
             return
         self._touched_at = now
         try:
             async with self._engine.begin() as conn:
-                known = await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
+                is_open = await uploads.touch(conn, self.upload.id, now, received_bytes, examples)
         except SQLAlchemyError as fault:  # only progress: the upload continues
             log.warning("files.progress_not_written", extra={"cause": str(fault)})
             return
-        if not known:
+        if not is_open:
             raise _abandoned_error()
 
 
@@ -200,7 +200,7 @@ async def validate_chunks(
     received = 0
     async for chunk in incoming.chunks():
         if (
-            validator.pending_bytes + len(chunk) > worker_thread.LONG
+            validator.pending_bytes + len(chunk) > worker_thread.LARGE_BYTES
         ):  # a line of 15 MiB takes seconds
             await worker_thread.run_in_worker(validator.feed, chunk)
         else:
@@ -221,9 +221,9 @@ def _with_form_fields(upload: Upload, incoming: IncomingFile) -> Upload:
     )
 
 
-def file_of(upload: Upload, summary: DatasetSummary) -> File:
+def make_file(upload: Upload, summary: DatasetSummary) -> File:
     """Return the file that an upload becomes."""
-    life = upload.expires_after
+    lifetime_s = upload.expires_after
     return File(
         id=upload.id,
         project_id=upload.project_id,
@@ -242,7 +242,9 @@ def file_of(upload: Upload, summary: DatasetSummary) -> File:
         members=summary.members,
         answers=summary.answers,
         labels=list(summary.labels),
-        expires_at=None if life is None else upload.created_at + timedelta(seconds=life),
+        expires_at=None
+        if lifetime_s is None
+        else upload.created_at + timedelta(seconds=lifetime_s),
     )
 
 

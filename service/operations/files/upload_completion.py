@@ -31,8 +31,13 @@ from service.domain.errors import (
     PayloadTooLarge,
     UploadIsOver,
 )
-from service.operations.files.files import PROGRESS_EVERY, file_of
-from service.operations.files.uploads import discard, file_id_of, not_found, require_open
+from service.operations.files.files import PROGRESS_INTERVAL, make_file
+from service.operations.files.uploads import (
+    discard,
+    file_id_from_upload_id,
+    not_found,
+    require_open,
+)
 from service.storage.store import (
     BlobNotFound,
     BlobStore,
@@ -63,38 +68,38 @@ class Completer:
     limits: DatasetLimits
     now: Callable[[], datetime]
 
-    async def complete(self, asked: Completion) -> File | None:
+    async def complete(self, request: Completion) -> File | None:
         """Return the file; None while another request completes the upload: retry later."""
-        file_id, token = file_id_of(asked.upload_id), uuid4().hex
+        file_id, token = file_id_from_upload_id(request.upload_id), uuid4().hex
         async with self.engine.connect() as conn:
-            if await uploads.find_in_parts(conn, asked.project_id, file_id) is None:
-                return await _find_completed(conn, asked)
-        etag = await self._etag(file_id)  # before the claim: see the module
+            if await uploads.find_in_parts(conn, request.project_id, file_id) is None:
+                return await _find_completed(conn, request)
+        etag = await self._read_etag(file_id)  # before the claim: see the module
         async with self.engine.begin() as conn:
-            upload = await uploads.find_in_parts(conn, asked.project_id, file_id, lock=True)
+            upload = await uploads.find_in_parts(conn, request.project_id, file_id, lock=True)
             if upload is None:
-                return await _find_completed(conn, asked)
-            _require_claimable(upload, asked, self.now())
+                return await _find_completed(conn, request)
+            _require_claimable(upload, request, self.now())
             if upload.claim is not None and self.now() - upload.touched_at < CLAIM_TIMEOUT:
                 return None
-            parts = await _choose_parts(conn, upload, asked)
+            parts = await _choose_parts(conn, upload, request)
             await uploads.claim(conn, file_id, token, self.now())
-        return await self._complete_claimed(upload, parts, asked, etag, token)
+        return await self._complete_claimed(upload, parts, request, etag, token)
 
     async def _complete_claimed(
         self,
         upload: Upload,
         parts: Sequence[UploadPartRow],
-        asked: Completion,
+        request: Completion,
         etag: str,
         token: str,
     ) -> File | None:
         try:
-            summary = await self._check(upload, parts, asked, etag, token)
-            file = file_of(upload, summary)
+            summary = await self._check(upload, parts, request, etag, token)
+            file = make_file(upload, summary)
             async with self.engine.begin() as conn:
-                held = await uploads.end(conn, upload.id, claim=token)
-                if held:
+                is_claimed = await uploads.end(conn, upload.id, claim=token)
+                if is_claimed:
                     await files.add(conn, file)
         except (InvalidFile, PayloadTooLarge) as refused:
             await self._refuse(upload, token, refused)
@@ -105,13 +110,13 @@ class Completer:
         except BaseException:
             await self._release(upload, token)
             raise
-        return file if held else None
+        return file if is_claimed else None
 
     async def _check(
         self,
         upload: Upload,
         parts: Sequence[UploadPartRow],
-        asked: Completion,
+        request: Completion,
         etag: str,
         token: str,
     ) -> DatasetSummary:
@@ -120,25 +125,26 @@ class Completer:
             await self.store.commit(CONTAINER, upload.id, staged, if_match=etag)
         except BlobNotFound:
             raise UploadIsOver(
-                f"The bytes of {asked.upload_id} are no longer there: it was cancelled meanwhile, "
-                "or deleted in the storage account. Begin a new upload: POST /v1/uploads."
+                f"The bytes of {request.upload_id} are no longer there: it was cancelled "
+                "meanwhile, or deleted in the storage account. Begin a new upload: "
+                "POST /v1/uploads."
             ) from None
         limits = replace(self.limits, max_bytes=self.limits.max_upload_bytes)
         check = _StreamCheck(DatasetValidator(limits), parts)
         reported_at = self.now()
         async for chunk in self.store.stream(CONTAINER, upload.id):
             await asyncio.to_thread(check.feed, chunk)  # a chunk takes longer than a loop may stop
-            if self.now() - reported_at >= PROGRESS_EVERY:
+            if self.now() - reported_at >= PROGRESS_INTERVAL:
                 reported_at = self.now()
                 await self._record_progress(upload, token, check)
-        check.require_md5(asked.md5)
+        check.require_md5(request.md5)
         return await asyncio.to_thread(check.validator.finish)
 
     async def _record_progress(self, upload: Upload, token: str, check: "_StreamCheck") -> None:
         """Record the progress; raises PreconditionFailed when the claim is lost."""
         try:
             async with self.engine.begin() as conn:
-                held = await uploads.touch(
+                is_claimed = await uploads.touch(
                     conn,
                     upload.id,
                     self.now(),
@@ -149,7 +155,7 @@ class Completer:
         except SQLAlchemyError as fault:  # only progress: the check continues
             log.warning("uploads.progress_not_written", extra={"cause": str(fault)})
             return
-        if not held:
+        if not is_claimed:
             raise PreconditionFailed(f"{upload.id} was cancelled or taken over")
 
     async def _refuse(
@@ -158,8 +164,8 @@ class Completer:
         async with self.engine.begin() as conn:
             refusal = {"message": refused.message, "param": refused.param, **refused.details}
             await uploads.give_up(conn, upload.id, self.now(), claim=token, refusal=refusal)
-            mine = await uploads.find_in_parts(conn, upload.project_id, upload.id)
-        if mine is not None and mine.given_up_at is not None:
+            current = await uploads.find_in_parts(conn, upload.project_id, upload.id)
+        if current is not None and current.given_up_at is not None:
             await discard(self.store, upload.id)
 
     async def _release(self, upload: Upload, token: str) -> None:
@@ -167,7 +173,7 @@ class Completer:
             async with self.engine.begin() as conn:
                 await uploads.release(conn, upload.id, token)
 
-    async def _etag(self, file_id: str) -> str:
+    async def _read_etag(self, file_id: str) -> str:
         try:
             return (await self.store.properties(CONTAINER, file_id)).etag
         except BlobNotFound:
@@ -181,77 +187,78 @@ class _StreamCheck:
         self.validator = validator
         self.bytes = 0
         self._parts = list(reversed(parts))
-        self._left = self._parts[-1].bytes  # of the part under way
-        self._of_part, self._of_all = _md5(), _md5()
+        self._remaining_bytes = self._parts[-1].bytes  # of the part under way
+        self._part_md5, self._file_md5 = _md5(), _md5()
 
     def feed(self, chunk: bytes) -> None:
         """Check the next bytes; raises what the validator does, or InvalidRequest."""
         self.bytes += len(chunk)
-        self._of_all.update(chunk)
-        rest = memoryview(chunk)
-        while rest:
-            piece, rest = rest[: self._left], rest[self._left :]
-            self._of_part.update(piece)
-            self._left -= len(piece)
-            if not self._left:
+        self._file_md5.update(chunk)
+        remaining = memoryview(chunk)
+        while remaining:
+            size = self._remaining_bytes
+            piece, remaining = remaining[:size], remaining[size:]
+            self._part_md5.update(piece)
+            self._remaining_bytes -= len(piece)
+            if not self._remaining_bytes:
                 self._end_part()
         self.validator.feed(chunk)
 
     def require_md5(self, md5: str | None) -> None:
         """Raise InvalidRequest if the checksum of the whole differs from the client's."""
-        found = self._of_all.hexdigest()
-        if md5 is not None and md5.lower() != found:
+        digest = self._file_md5.hexdigest()
+        if md5 is not None and md5.lower() != digest:
             raise ChecksumMismatch(
-                f"md5: the parts in this order have the MD5 {found}, not {md5}. Check the order of "
-                "part_ids, or compare the md5 of each part (GET /v1/uploads/ID) and send those "
+                f"md5: the parts in this order have the MD5 {digest}, not {md5}. Check the order "
+                "of part_ids, or compare the md5 of each part (GET /v1/uploads/ID) and send those "
                 "that differ again.",
                 param="md5",
             )
 
     def _end_part(self) -> None:
         part = self._parts.pop()
-        if self._of_part.hexdigest() != part.md5:
+        if self._part_md5.hexdigest() != part.md5:
             raise ChecksumMismatch(
                 f"part_ids: {part.id} has other bytes in storage than were sent. "
                 "Send this part again and complete with the new one.",
                 param="part_ids",
             )
-        self._left = self._parts[-1].bytes if self._parts else 0
-        self._of_part = _md5()
+        self._remaining_bytes = self._parts[-1].bytes if self._parts else 0
+        self._part_md5 = _md5()
 
 
-def _require_claimable(upload: Upload, asked: Completion, now: datetime) -> None:
+def _require_claimable(upload: Upload, request: Completion, now: datetime) -> None:
     """Raise the stored refusal, or that the upload is over."""
     if upload.refusal is not None:
         raise _stored_error(upload.refusal)
     if upload.claim is None or upload.given_up_at is not None or upload.has_expired(now):
-        require_open(upload, asked.upload_id, now)
+        require_open(upload, request.upload_id, now)
 
 
-async def _find_completed(conn: AsyncConnection, asked: Completion) -> File:
+async def _find_completed(conn: AsyncConnection, request: Completion) -> File:
     """Return the file that an earlier request made."""
-    file = await files.find(conn, asked.project_id, file_id_of(asked.upload_id))
+    file = await files.find(conn, request.project_id, file_id_from_upload_id(request.upload_id))
     if file is None:
-        raise not_found(asked.upload_id)
+        raise not_found(request.upload_id)
     return file
 
 
 async def _choose_parts(
-    conn: AsyncConnection, upload: Upload, asked: Completion
+    conn: AsyncConnection, upload: Upload, request: Completion
 ) -> list[UploadPartRow]:
     """Return the named parts in order and forget the others, which the commit drops."""
-    there = {part.id: part for part in await upload_parts.all_of(conn, upload.id)}
-    for part_id in asked.part_ids:
-        if part_id not in there:
+    parts = {part.id: part for part in await upload_parts.all_of(conn, upload.id)}
+    for part_id in request.part_ids:
+        if part_id not in parts:
             raise InvalidRequest(
-                f"part_ids: {part_id:.80} is not a part of {asked.upload_id}, or an earlier "
+                f"part_ids: {part_id:.80} is not a part of {request.upload_id}, or an earlier "
                 "request to complete dropped it. GET the upload for its parts; send missing ones "
                 "again.",
                 param="part_ids",
             )
-    if len(set(asked.part_ids)) < len(asked.part_ids):
+    if len(set(request.part_ids)) < len(request.part_ids):
         raise InvalidRequest("part_ids: a part is named twice.", param="part_ids")
-    chosen = [there.pop(part_id) for part_id in asked.part_ids]
+    chosen = [parts.pop(part_id) for part_id in request.part_ids]
     total = sum(part.bytes for part in chosen)
     if total != upload.expected_bytes:
         raise InvalidRequest(
@@ -259,14 +266,14 @@ async def _choose_parts(
             f"{upload.expected_bytes}. Name all parts of the file, in order.",
             param="part_ids",
         )
-    await upload_parts.drop(conn, list(there))
+    await upload_parts.drop(conn, list(parts))
     return chosen
 
 
-def _stored_error(kept: dict[str, Any]) -> InvalidRequest | PayloadTooLarge:
-    if "errors" in kept:
-        return InvalidFile(kept["message"], errors=kept["errors"], counts=kept["counts"])
-    return PayloadTooLarge(kept["message"], param=kept["param"])
+def _stored_error(refusal: dict[str, Any]) -> InvalidRequest | PayloadTooLarge:
+    if "errors" in refusal:
+        return InvalidFile(refusal["message"], errors=refusal["errors"], counts=refusal["counts"])
+    return PayloadTooLarge(refusal["message"], param=refusal["param"])
 
 
 def _md5() -> Any:  # noqa: ANN401 - hashlib names no type for it

@@ -35,8 +35,8 @@ PART_BYTES = 64 * 1024**2  # the largest part
 MAX_PARTS = 10_000  # of an upload; of 8 GiB all blocks stay below Azure's 50,000
 TOO_LARGE = f"data: a part has at most {PART_BYTES} bytes. Cut the file into more parts."
 
-_PREFIX = "upload-"
-_FILE = "file-"
+_UPLOAD_PREFIX = "upload-"
+_FILE_PREFIX = "file-"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +45,7 @@ class Staging:
 
     slots: asyncio.Semaphore = field(default_factory=lambda: asyncio.Semaphore(16))
     spare_bytes: int = PART_BYTES  # of parts sent again, beside twice the file
-    silence: timedelta = timedelta(seconds=30)  # of a client; then its slot is freed
+    silence_timeout: timedelta = timedelta(seconds=30)  # of a client; then its slot is freed
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -68,28 +68,28 @@ class UploadState:
     file: File | None = None
 
 
-def upload_id_of(file_id: str) -> str:
+def upload_id_from_file_id(file_id: str) -> str:
     """Return the id of the upload that becomes this file."""
-    return _PREFIX + file_id.removeprefix(_FILE)
+    return _UPLOAD_PREFIX + file_id.removeprefix(_FILE_PREFIX)
 
 
-def file_id_of(upload_id: str) -> str:
+def file_id_from_upload_id(upload_id: str) -> str:
     """Return the id of the file that an upload becomes, or raise UploadNotFound."""
-    if not upload_id.startswith(_PREFIX):
+    if not upload_id.startswith(_UPLOAD_PREFIX):
         raise not_found(upload_id)
-    return _FILE + upload_id.removeprefix(_PREFIX)
+    return _FILE_PREFIX + upload_id.removeprefix(_UPLOAD_PREFIX)
 
 
 async def create(
     engine: AsyncEngine,
     store: BlobStore,
     project_id: str,
-    wanted: UploadIntent,
+    intent: UploadIntent,
     limits: DatasetLimits,
     now: datetime,
 ) -> Upload:
     """Begin an upload in parts; raises PayloadTooLarge for a file beyond the limit."""
-    if wanted.bytes > limits.max_upload_bytes:
+    if intent.bytes > limits.max_upload_bytes:
         raise PayloadTooLarge(
             f"bytes: the limit for an upload in parts is {limits.max_upload_bytes} "
             "(REKINDLE_UPLOAD_MAX_BYTES). Send fewer rows.",
@@ -98,27 +98,27 @@ async def create(
     upload = Upload(
         id=new_id("file", now),
         project_id=project_id,
-        filename=wanted.filename,
-        purpose=wanted.purpose,
-        expected_bytes=wanted.bytes,
+        filename=intent.filename,
+        purpose=intent.purpose,
+        expected_bytes=intent.bytes,
         received_bytes=0,
         examples=0,
         created_at=now,
         touched_at=now,
-        mime_type=wanted.mime_type,
-        expires_after=wanted.expires_after,
+        mime_type=intent.mime_type,
+        expires_after=intent.expires_after,
     )
     await store.create_container(CONTAINER)
     async with engine.begin() as conn:
         largest = limits.max_upload_bytes
-        await quotas.require_room_for_file(conn, project_id, wanted.bytes, largest)
+        await quotas.require_room_for_file(conn, project_id, intent.bytes, largest)
         await uploads.add(conn, upload)
     return upload
 
 
 async def get(conn: AsyncConnection, project_id: str, upload_id: str) -> UploadState:
     """Return the upload, or raise UploadNotFound."""
-    file_id = file_id_of(upload_id)
+    file_id = file_id_from_upload_id(upload_id)
     upload = await uploads.find_in_parts(conn, project_id, file_id)
     if upload is not None:
         return UploadState(upload=upload, parts=await upload_parts.all_of(conn, file_id))
@@ -135,7 +135,7 @@ async def cancel(
 
     Where the store does not answer the upload is cancelled anyway; a sweep drops the bytes.
     """
-    file_id = file_id_of(upload_id)
+    file_id = file_id_from_upload_id(upload_id)
     async with engine.begin() as conn:
         upload = await uploads.find_in_parts(conn, project_id, file_id, lock=True)
         if upload is not None:
@@ -159,10 +159,10 @@ async def add_part(
     now: Callable[[], datetime],
 ) -> UploadPartRow:
     """Stage a part. Sent again it is another part: the request to complete names one of them."""
-    file_id = file_id_of(upload_id)
+    file_id = file_id_from_upload_id(upload_id)
     async with engine.connect() as conn:
         require_open(await uploads.find_in_parts(conn, project_id, file_id), upload_id, now())
-    part_id, counter = new_id("part", now()), _PartCounter(staging.silence)
+    part_id, counter = new_id("part", now()), _PartCounter(staging.silence_timeout)
     async with staging.slots:
         staged = await store.stage(CONTAINER, file_id, part_id, counter.counted(data))
     part = UploadPartRow(
@@ -209,12 +209,12 @@ def require_open(upload: Upload | None, upload_id: str, now: datetime) -> Upload
     if upload is None:
         raise not_found(upload_id)
     if upload.has_expired(now):
-        what = "expired: no part arrived for an hour. Begin a new upload: POST /v1/uploads"
+        reason = "expired: no part arrived for an hour. Begin a new upload: POST /v1/uploads"
     elif upload.given_up_at is not None:
-        what = "is cancelled. Begin a new upload: POST /v1/uploads"
+        reason = "is cancelled. Begin a new upload: POST /v1/uploads"
     else:
-        what = "is being completed and takes no more parts"
-    raise UploadIsOver(f"{upload_id} {what}.")
+        reason = "is being completed and takes no more parts"
+    raise UploadIsOver(f"{upload_id} {reason}.")
 
 
 def not_found(upload_id: str) -> UploadNotFound:

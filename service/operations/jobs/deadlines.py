@@ -11,32 +11,32 @@ from service.db.jobs import events, jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.placement.policy_state import Decision, DecisionKind
 
-_NOTHING_ELSE = "The job stays on Spot; a later deadline or more nodes would help."
-_NOTIFIED = "The job stays on Spot because on_deadline_risk is notify."
-_CANCELLED = "The job is cancelled because on_deadline_risk is cancel."
-_MOVES = "The job saves a checkpoint and moves there."
+_STAY_MESSAGE = "The job stays on Spot; a later deadline or more nodes would help."
+_NOTIFY_MESSAGE = "The job stays on Spot because on_deadline_risk is notify."
+_CANCEL_MESSAGE = "The job is cancelled because on_deadline_risk is cancel."
+_MOVE_MESSAGE = "The job saves a checkpoint and moves there."
 
 
-def wants_to_move(row: JobRow, risk: Decision) -> bool:
+def should_move(row: JobRow, risk: Decision) -> bool:
     """Return whether the risk moves the job from Spot to machines that are available."""
-    wanted = row.constraints.on_deadline_risk
-    return wanted is OnRisk.SWITCH and risk.candidate is not None
+    policy = row.constraints.on_deadline_risk
+    return policy is OnRisk.SWITCH and risk.candidate is not None
 
 
-def may_return(row: JobRow) -> bool:
+def can_return_to_spot(row: JobRow) -> bool:
     """Return whether the job may return to Spot, which it may once."""
-    wanted = row.constraints.on_deadline_risk
-    return wanted is OnRisk.SWITCH and row.returns_since is None
+    policy = row.constraints.on_deadline_risk
+    return policy is OnRisk.SWITCH and row.returns_since is None
 
 
-def stay_on_spot(risk: Decision, because: str) -> Decision:
+def stay_on_spot(risk: Decision, reason: str) -> Decision:
     """Return the decision to stay on Spot because the budget does not cover the move."""
-    why = f"{risk.why} {risk.candidate} would meet it, but: {because}."
-    return replace(risk, kind=DecisionKind.STAY, candidate=None, why=why)
+    message = f"{risk.why} {risk.candidate} would meet it, but: {reason}."
+    return replace(risk, kind=DecisionKind.STAY, candidate=None, why=message)
 
 
 async def return_to_spot(
-    conn: AsyncConnection, claim: Claim, row: JobRow, to: Decision, now: datetime
+    conn: AsyncConnection, claim: Claim, row: JobRow, decision: Decision, now: datetime
 ) -> None:
     """Have the job save a checkpoint, leave on-demand machines and request Spot.
 
@@ -44,8 +44,8 @@ async def return_to_spot(
     since it was claimed.
     """
     await jobs.request_if_unchanged(conn, claim, now, returns_since=now, at_risk_at=None)
-    data = {"figures": to.figures, "to": str(to.candidate)}
-    text = f"Spot is cheaper again. {to.why} {_MOVES}"
+    data = {"figures": decision.figures, "to": str(decision.candidate)}
+    text = f"Spot is cheaper again. {decision.why} {_MOVE_MESSAGE}"
     await events.add(conn, row.id, now, "job.back_to_spot", text, data=data)
 
 
@@ -78,19 +78,19 @@ async def handle_risk(
     Called once for the same terms: another risk does not undo a switch. Locks the attempts before
     the job. Raises LeaseLost as ``return_to_spot`` does.
     """
-    wanted = row.constraints.on_deadline_risk
+    policy = row.constraints.on_deadline_risk
     columns: dict[str, datetime] = {"at_risk_at": now}
-    if wanted is OnRisk.CANCEL:
+    if policy is OnRisk.CANCEL:
         columns["cancel_requested_at"] = now
-        text = _CANCELLED
-    elif wanted is OnRisk.NOTIFY:
-        text = _NOTIFIED
+        text = _CANCEL_MESSAGE
+    elif policy is OnRisk.NOTIFY:
+        text = _NOTIFY_MESSAGE
     elif risk.candidate is None:
-        text = _NOTHING_ELSE
+        text = _STAY_MESSAGE
     else:
         columns["moves_since"] = now
-        text = _MOVES
+        text = _MOVE_MESSAGE
     await jobs.request_if_unchanged(conn, claim, now, **columns)
     data = {"figures": risk.figures, "to": str(risk.candidate) if risk.candidate else None}
-    what = f"The deadline is at risk. {risk.why} {text}"
-    await events.add(conn, row.id, now, "job.deadline_at_risk", what, level="warn", data=data)
+    message = f"The deadline is at risk. {risk.why} {text}"
+    await events.add(conn, row.id, now, "job.deadline_at_risk", message, level="warn", data=data)

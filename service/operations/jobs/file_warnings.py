@@ -10,8 +10,8 @@ from service.db.jobs import events
 from service.domain.training import preflight
 from service.operations.jobs.preflights import Checked
 
-_LINES_NAMED = 10
-_ABOUT_CONTEXT = "long_row"  # an estimate, which the check of the rows replaces
+_MAX_LINES_NAMED = 10
+_CONTEXT_WARNING = "long_row"  # an estimate, which the check of the rows replaces
 
 
 async def record_warnings(
@@ -53,14 +53,14 @@ def _upload_warnings(file: File) -> list[_Kind]:
     return [
         (code, count, [w for w in file.warnings if w["code"] == code])
         for code, count in file.warning_counts.items()
-        if code != _ABOUT_CONTEXT
+        if code != _CONTEXT_WARNING
     ]
 
 
 def _sentence(code: str, count: int, first: list[dict[str, Any]]) -> str:
-    lines = ", ".join(str(w["line"]) for w in first[:_LINES_NAMED])
-    more = " and more" if count > len(first[:_LINES_NAMED]) else ""
-    what = first[0]["message"]
+    lines = ", ".join(str(w["line"]) for w in first[:_MAX_LINES_NAMED])
+    suffix = " and more" if count > len(first[:_MAX_LINES_NAMED]) else ""
+    message = first[0]["message"]
     if count == 1:
-        return f"line {lines}: {what}."
-    return f"{count} lines ({lines}{more}); the first: {what}."
+        return f"line {lines}: {message}."
+    return f"{count} lines ({lines}{suffix}); the first: {message}."

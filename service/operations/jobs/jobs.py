@@ -140,7 +140,7 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     await quotas.require_room_for_job(conn, row.project_id)
     message = f"Created job on {submission.training_file.filename}: {submission.plan.why}"
     await jobs.add(conn, row, message)
-    kinds = [one["type"] for one in row.request.get("integrations") or ()]
+    kinds = [integration["type"] for integration in row.request.get("integrations") or ()]
     await tracker_runs.open_all(conn, row.id, kinds, now)
     return Submitted(job=row, is_new=True)
 
@@ -168,10 +168,10 @@ async def get_with_facts(
     conn: AsyncConnection, project_id: str, job_id: str, now: datetime
 ) -> JobOverview:
     """Return the job with its facts except its wait, or raise JobNotFound."""
-    found = await job_facts.find_overview(conn, job_id, project_id, now)
-    if found is None:
+    overview = await job_facts.find_overview(conn, job_id, project_id, now)
+    if overview is None:
         raise _not_found(job_id)
-    return found
+    return overview
 
 
 async def change(
@@ -205,11 +205,11 @@ async def request_cancel(
 ) -> JobOverview:
     """Request the job's end; a job that is cancelled, or about to be, stays as it is."""
     is_new = await _write_request(conn, caller, job_id, now, "cancel", "cancel_requested_at")
-    found = await get_with_facts(conn, caller.project_id, job_id, now)
-    job = found.job
+    overview = await get_with_facts(conn, caller.project_id, job_id, now)
+    job = overview.job
     if not (is_new or job.state is JobState.CANCELLED or job.cancel_requested_at):
         _require_live(job, "cancelled")
-    return found
+    return overview
 
 
 async def request_pause(
@@ -217,10 +217,10 @@ async def request_pause(
 ) -> JobOverview:
     """Request a checkpoint and then no machines; a paused job stays as it is."""
     is_new = await _write_request(conn, caller, job_id, now, "pause", "pause_requested_at")
-    found = await get_with_facts(conn, caller.project_id, job_id, now)
-    if not (is_new or found.job.pause_requested_at):
-        _require_live(found.job, "paused")
-    return found
+    overview = await get_with_facts(conn, caller.project_id, job_id, now)
+    if not (is_new or overview.job.pause_requested_at):
+        _require_live(overview.job, "paused")
+    return overview
 
 
 async def request_resume(
@@ -229,14 +229,14 @@ async def request_resume(
     """Withdraw a pause, if there is one."""
     column = "pause_requested_at"
     is_new = await _write_request(conn, caller, job_id, now, "resume", column, back=True)
-    found = await get_with_facts(conn, caller.project_id, job_id, now)
-    job = found.job
+    overview = await get_with_facts(conn, caller.project_id, job_id, now)
+    job = overview.job
     if is_new:
-        return found
+        return overview
     _require_live(job, "resumed")
     if job.pause_requested_at is None and job.over_budget_at and job.state is JobState.PAUSED:
         raise InvalidState(f"Job {job.id} is paused: {job.over_budget_because}.")
-    return found
+    return overview
 
 
 async def _write_request(
@@ -250,12 +250,12 @@ async def _write_request(
     back: bool = False,
 ) -> bool:
     """Write the request with its event; return False where nothing changes."""
-    done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
-    if done:
+    is_new = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
+    if is_new:
         text = f"{verb.capitalize()} requested{_actor(caller)}"
         data = _key_data(caller)
         await events.add(conn, job_id, now, f"job.{verb}_requested", text, data=data)
-    return done
+    return is_new
 
 
 def _actor(caller: Caller) -> str:
@@ -269,10 +269,10 @@ def _key_data(caller: Caller) -> dict[str, str]:
 
 async def _lock_files(conn: AsyncConnection, row: JobRow) -> None:
     """Lock the job's files, so that none is deleted while the job is written."""
-    named = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
-    held = await files.lock_for_use(conn, row.project_id, named.values())
-    for param, file in named.items():
-        if file not in held:
+    file_ids = {p: getattr(row, p) for p in ("training_file", "validation_file") if getattr(row, p)}
+    locked = await files.lock_for_use(conn, row.project_id, file_ids.values())
+    for param, file in file_ids.items():
+        if file not in locked:
             raise FileJustDeleted(file, param)
 
 
@@ -329,8 +329,8 @@ async def _recheck_budget(
     if standing is None:
         await budgets.clear_exhausted(conn, job_id)
     else:
-        because = budget.exhausted_message(standing, job_id)
-        await budgets.update_exhausted_reason(conn, job_id, because)
+        reason = budget.exhausted_message(standing, job_id)
+        await budgets.update_exhausted_reason(conn, job_id, reason)
 
 
 def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now: datetime) -> None:
@@ -347,28 +347,29 @@ def _check_terms(job: JobRow, before: JobConstraints, terms: JobConstraints, now
 
 def _check_regions(job: JobRow, before: tuple[str, ...], regions: tuple[str, ...]) -> None:
     """Refuse regions that the job's plan has no offerings in: a job is planned once."""
-    asked = (job.request.get("infrastructure") or {}).get("regions")
-    if asked and regions != before and not (regions and set(regions) <= set(asked)):
+    requested = (job.request.get("infrastructure") or {}).get("regions")
+    if requested and regions != before and not (regions and set(regions) <= set(requested)):
         raise InvalidRequest(
-            f"The job was planned for {', '.join(asked)} only. To train in other regions, cancel it"
-            " and submit it again with them or without regions.",
+            f"The job was planned for {', '.join(requested)} only. To train in other regions,"
+            " cancel it and submit it again with them or without regions.",
             param="infrastructure.regions",
         )
-    places = {option.offering.region for option in job.parsed_plan.options}
-    if regions and not places & set(regions):
+    planned_regions = {option.offering.region for option in job.parsed_plan.options}
+    if regions and not planned_regions & set(regions):
         raise InvalidRequest(
-            f"The job was planned for {', '.join(sorted(places))}: keep one of them in regions.",
+            f"The job was planned for {', '.join(sorted(planned_regions))}: "
+            "keep one of them in regions.",
             param="infrastructure.regions",
         )
 
 
 def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> None:
     """Refuse an engine that the job's plan has no offerings of: a job is planned once."""
-    asked = (job.request.get("infrastructure") or {}).get("engine")
-    if asked and engine not in (asked, before):
+    requested = (job.request.get("infrastructure") or {}).get("engine")
+    if requested and engine not in (requested, before):
         raise InvalidRequest(
-            f"The job was planned for {asked} only. To use other machines, cancel it and submit it"
-            " again without engine or with another one.",
+            f"The job was planned for {requested} only. To use other machines, cancel it and submit"
+            " it again without engine or with another one.",
             param="infrastructure.engine",
         )
     engines = {option.offering.engine for option in job.parsed_plan.options}
@@ -381,8 +382,8 @@ def _check_engine(job: JobRow, before: Engine | None, engine: Engine | None) -> 
 
 def _describe_changes(before: JobConstraints, after: JobConstraints) -> str:
     """Describe the terms that differ, with their new values."""
-    was, new = before.as_dict(), after.as_dict()
-    changes = [f"{name} to {new[name] or 'none'}" for name in new if new[name] != was[name]]
+    former, new = before.as_dict(), after.as_dict()
+    changes = [f"{name} to {new[name] or 'none'}" for name in new if new[name] != former[name]]
     return ", ".join(changes)
 
 

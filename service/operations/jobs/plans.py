@@ -14,8 +14,8 @@ from service.domain.ids import new_id
 from service.domain.planning import suggestions
 from service.operations.jobs.jobs import Submission
 
-LIFE = timedelta(days=1)  # prices of Spot capacity move about once a day
-_NOT_PLANNED = {
+LIFETIME = timedelta(days=1)  # prices of Spot capacity move about once a day
+_TERMS_OUTSIDE_PLAN = {
     "plan",
     "seed",
     "metadata",
@@ -25,17 +25,18 @@ _NOT_PLANNED = {
 
 def plan_row(submission: Submission, now: datetime) -> PlanRow:
     """Return the row of a checked request's plan, with suggestions. Pure."""
-    found = (
+    suggested = (
         suggestions.suggestions(submission.planned, submission.plan) if submission.planned else []
     )
     return PlanRow(
         id=new_id("plan", now),
         project_id=submission.identity.caller.project_id,
         created_at=now,
-        expires_at=now + LIFE,
+        expires_at=now + LIFETIME,
         model=submission.model,
         request=submission.request,
-        plan=submission.plan.as_dict() | {"suggestions": [vars(each) for each in found]},
+        plan=submission.plan.as_dict()
+        | {"suggestions": [vars(suggestion) for suggestion in suggested]},
     )
 
 
@@ -60,10 +61,10 @@ async def require_matching_plan(
     if row is None:
         raise InvalidRequest(f"plan: no plan {plan_id:.80}. {hint}", param="plan")
     if now >= row.expires_at:
-        when = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
-        raise InvalidRequest(f"plan: {plan_id} expired at {when}. {hint}", param="plan")
+        expiry = f"{row.expires_at:%Y-%m-%d %H:%M} UTC"
+        raise InvalidRequest(f"plan: {plan_id} expired at {expiry}. {hint}", param="plan")
     planned = JobRequest.model_validate_json(json.dumps(row.request)).model_dump(mode="json")
-    for name in sorted(request.keys() - _NOT_PLANNED):
+    for name in sorted(request.keys() - _TERMS_OUTSIDE_PLAN):
         if request[name] != planned[name]:
             raise InvalidRequest(
                 f"{name}: differs from the request of {plan_id}. Send the planned value, or leave "

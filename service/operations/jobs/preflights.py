@@ -38,9 +38,9 @@ from service.storage.store import BlobNotFound, BlobStore, BlobTooLarge, Storage
 from trainer.contract import InputFile, PinnedModel
 
 log = logging.getLogger(__name__)
-TOUCH_EVERY = timedelta(seconds=2)
+TOUCH_INTERVAL = timedelta(seconds=2)
 _WEIGHTS = (".safetensors", ".safetensors.index.json")
-_LONGEST_FILE = 64 * 2**20  # bytes; the largest tokenizers have a third of it
+_MAX_FILE_BYTES = 64 * 2**20  # bytes; the largest tokenizers have a third of it
 _LIBRARIES = ("jinja2", "tokenizers")
 
 
@@ -77,8 +77,8 @@ class RowCheck:
     def key(self) -> str:
         """Return a hash of everything that the report depends on, except the date."""
         task = asdict(replace(self.task, date="", folder=""))
-        told = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code_hash()])
-        return hashlib.sha256(told.encode()).hexdigest()
+        payload = json.dumps([self.file.sha256, _vocabulary(self.model), task, _code_hash()])
+        return hashlib.sha256(payload.encode()).hexdigest()
 
 
 def row_checks(
@@ -111,56 +111,56 @@ class Preflights:
     def _reading(self) -> AsyncEngine:
         return for_reading(self.engine)
 
-    async def find_reports(self, wanted: list[RowCheck]) -> Checked | None:
+    async def find_reports(self, checks: list[RowCheck]) -> Checked | None:
         """Return what earlier checks found, or None where a report is missing."""
-        found = await self._find_rows(wanted)
-        reports = [_report(found.get(check.key)) for check in wanted]
+        rows_by_key = await self._find_rows(checks)
+        reports = [_report(rows_by_key.get(check.key)) for check in checks]
         if any(report is None for report in reports):
             return None
         checked = _pair_reports([report for report in reports if report is not None])
-        split = _with_split_answers(wanted, checked)
+        split = _with_split_answers(checks, checked)
         if split is None:
             return checked
         return await self.find_reports(split)
 
-    async def check_rows(self, wanted: list[RowCheck], wait: float) -> Checked | RunningCheck:
+    async def check_rows(self, checks: list[RowCheck], wait: float) -> Checked | RunningCheck:
         """Return the reports after at most ``wait`` seconds; start missing checks.
 
         Raises InvalidRequest where the model or the rows cannot be checked.
         """
-        found = await self._find_rows(wanted)
-        missing = [check for check in wanted if _report(found.get(check.key)) is None]
+        rows_by_key = await self._find_rows(checks)
+        missing = [check for check in checks if _report(rows_by_key.get(check.key)) is None]
         if missing:
             await self._start_checks(missing, wait)
-            found = await self._find_rows(wanted)
-        reports = [_report(found.get(check.key)) for check in wanted]
-        done = [report for report in reports if report is not None]
-        if len(done) < len(wanted):
-            return RunningCheck(rows_done=_rows_done(wanted, found), rows=_rows(wanted))
-        checked = _pair_reports(done)
-        split = _with_split_answers(wanted, checked)
+            rows_by_key = await self._find_rows(checks)
+        reports = [_report(rows_by_key.get(check.key)) for check in checks]
+        complete = [report for report in reports if report is not None]
+        if len(complete) < len(checks):
+            return RunningCheck(rows_done=_rows_done(rows_by_key), rows=_rows(checks))
+        checked = _pair_reports(complete)
+        split = _with_split_answers(checks, checked)
         return checked if split is None else await self.check_rows(split, wait)
 
-    async def preview(self, wanted: RowCheck, first_line: int, rows: int) -> dict[str, Any]:
+    async def preview(self, check: RowCheck, first_line: int, rows: int) -> dict[str, Any]:
         """Show rows as `rendering.preview.preview_rows` does; raises as `RowChecker.preview` does.
 
         Whether answers are split depends on the whole file: what an earlier check found counts.
         """
         async with self._reading.connect() as conn:
-            found = await preflights.find(conn, [wanted.key])
-        report = _report(found.get(wanted.key))
+            rows_by_key = await preflights.find(conn, [check.key])
+        report = _report(rows_by_key.get(check.key))
         splits = report is not None and report.splits_answers
-        task = replace(wanted.task, first_line=first_line, most_rows=rows, splits_answers=splits)
+        task = replace(check.task, first_line=first_line, most_rows=rows, splits_answers=splits)
         try:
-            files = await self._model_files(wanted.model)
+            files = await self._model_files(check.model)
         except BlobNotFound:
             raise UnsupportedModel(
-                f"Files of model {wanted.model.name} are gone from the storage account. Stage or "
+                f"Files of model {check.model.name} are gone from the storage account. Stage or "
                 "train it again.",
                 param="model",
             ) from None
         return await self.checker.preview(
-            files, lambda: self.store.stream(CONTAINER, wanted.file.id), task
+            files, lambda: self.store.stream(CONTAINER, check.file.id), task
         )
 
     async def _start_checks(self, missing: list[RowCheck], wait: float) -> None:
@@ -170,9 +170,9 @@ class Preflights:
                 task = asyncio.create_task(self._check(check))
                 self._running[key] = task
                 task.add_done_callback(partial(self._forget, key))
-        ours = [self._running[r.key] for r in missing if r.key in self._running]
-        if ours:
-            await asyncio.wait(ours, timeout=wait)
+        tasks = [self._running[r.key] for r in missing if r.key in self._running]
+        if tasks:
+            await asyncio.wait(tasks, timeout=wait)
 
     def _forget(self, key: str, _task: "asyncio.Task[None]") -> None:
         self._running.pop(key, None)
@@ -212,17 +212,19 @@ class Preflights:
 
     async def _report_progress(self, key: str, progress: "_Progress") -> None:
         while True:
-            await asyncio.sleep(TOUCH_EVERY.total_seconds())
+            await asyncio.sleep(TOUCH_INTERVAL.total_seconds())
             with suppress(SQLAlchemyError):  # the next report counts; without any, others restart
                 async with self.engine.begin() as conn:
                     await preflights.touch(conn, key, progress.rows, self.now())
 
     async def _model_files(self, model: PinnedModel) -> Mapping[str, bytes]:
         """Return the model's files without weights; raises InvalidRequest where one has changed."""
-        found = {}
+        contents = {}
         for file in _without_weights(model):
             try:
-                found[file.name] = await integrity.read_input(self.store, file, most=_LONGEST_FILE)
+                contents[file.name] = await integrity.read_input(
+                    self.store, file, most=_MAX_FILE_BYTES
+                )
             except BlobTooLarge as fault:
                 raise unusable(f"{fault}, the limit for a file without weights.") from None
             except ValueError as error:
@@ -230,7 +232,7 @@ class Preflights:
                     f"Model {model.name} cannot be used: {error}. Choose another one.",
                     param="model",
                 ) from None
-        return found
+        return contents
 
     def _rows(self, file: File) -> AsyncIterator[bytes]:
         """Stream the file as it was uploaded."""
@@ -241,14 +243,16 @@ class Preflights:
         )
         return integrity.verify_chunks(self.store.stream(CONTAINER, file.id), file.sha256, fault)
 
-    async def _find_rows(self, wanted: list[RowCheck]) -> dict[str, PreflightRow]:
+    async def _find_rows(self, checks: list[RowCheck]) -> dict[str, PreflightRow]:
         async with self._reading.connect() as conn:
-            found = await preflights.find(conn, [one.key for one in wanted])
-        for row in found.values():
+            rows_by_key = await preflights.find(conn, [check.key for check in checks])
+        for row in rows_by_key.values():
             if row.refusal is not None and row.touched_at > self.now() - preflights.REFUSED:
-                told = row.refusal
-                raise InvalidRequest(told["message"], code=told["code"], param=told["param"])
-        return found
+                refusal = row.refusal
+                raise InvalidRequest(
+                    refusal["message"], code=refusal["code"], param=refusal["param"]
+                )
+        return rows_by_key
 
 
 @dataclass
@@ -263,24 +267,24 @@ def _pair_reports(reports: list[DataReport]) -> Checked:
     return Checked(training=reports[0], validation=reports[1] if reports[1:] else None)
 
 
-def _with_split_answers(wanted: list[RowCheck], checked: Checked) -> list[RowCheck] | None:
+def _with_split_answers(checks: list[RowCheck], checked: Checked) -> list[RowCheck] | None:
     """Return both checks with split answers where only one file needs them; else None."""
-    other = checked.validation
-    if other is None or other.splits_answers == checked.training.splits_answers:
+    validation = checked.validation
+    if validation is None or validation.splits_answers == checked.training.splits_answers:
         return None
-    return [replace(one, task=replace(one.task, splits_answers=True)) for one in wanted]
+    return [replace(check, task=replace(check.task, splits_answers=True)) for check in checks]
 
 
 def _report(row: PreflightRow | None) -> DataReport | None:
     return DataReport.from_dict(row.report) if row is not None and row.report else None
 
 
-def _rows(wanted: list[RowCheck]) -> int:
-    return sum(check.file.examples for check in wanted)
+def _rows(checks: list[RowCheck]) -> int:
+    return sum(check.file.examples for check in checks)
 
 
-def _rows_done(wanted: list[RowCheck], found: Mapping[str, PreflightRow]) -> int:
-    return sum(row.rows_done for row in found.values())
+def _rows_done(rows_by_key: Mapping[str, PreflightRow]) -> int:
+    return sum(row.rows_done for row in rows_by_key.values())
 
 
 def _without_weights(model: PinnedModel) -> list[InputFile]:

@@ -25,7 +25,7 @@ from service.operations.models.checkpoint_models import CheckpointModel, Unusabl
 from service.operations.models.models import StagedModel, full_name
 from service.operations.storage import integrity
 from service.operations.storage.tiers import (
-    Outside,
+    StorageServices,
     inspect_folder,
     missing_message,
     require_online,
@@ -58,8 +58,8 @@ class Basis:
     @property
     def labels(self) -> list[str]:
         """Return the labels of a classifier, in the order of their numbers."""
-        named: dict[str, str] = self.staged.config.get("id2label") or {}
-        return [named[number] for number in sorted(named, key=int)]
+        label_by_number: dict[str, str] = self.staged.config.get("id2label") or {}
+        return [label_by_number[number] for number in sorted(label_by_number, key=int)]
 
 
 async def find_basis(
@@ -73,9 +73,9 @@ async def find_basis(
         return Basis(staged=await models.find_staged_model(store, name), method=None)
     if lineage.source(name).is_checkpoint:
         async with engine.connect() as conn:
-            found = await _find_checkpoint(conn, project_id, name, param)
-        staged = await checkpoint_bases.read(store, found, param)
-        return Basis(staged=staged, method=found.job.parsed_plan.recipe.method)
+            checkpoint = await _find_checkpoint(conn, project_id, name, param)
+        staged = await checkpoint_bases.read(store, checkpoint, param)
+        return Basis(staged=staged, method=checkpoint.job.parsed_plan.recipe.method)
     async with engine.connect() as conn:
         job = await _find_maker(conn, project_id, name, param)
     manifest = await _manifest(store, job, param)
@@ -84,35 +84,37 @@ async def find_basis(
     return Basis(staged=staged, method=job.parsed_plan.recipe.method)
 
 
-def unstaged_basis(known: SupportedModel) -> Basis:
+def unstaged_basis(entry: SupportedModel) -> Basis:
     """Return a base model that only the catalogue knows: enough to plan with."""
-    model = PinnedModel(name=known.name, revision="", files=())
-    return Basis(staged=StagedModel(model=model, config=known.config), method=None)
+    model = PinnedModel(name=entry.name, revision="", files=())
+    return Basis(staged=StagedModel(model=model, config=entry.config), method=None)
 
 
 async def find_readable_basis(
-    engine: AsyncEngine, outside: Outside, project_id: str, name: str, param: str = OF_BASE
+    engine: AsyncEngine, services: StorageServices, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
     """Return the model of this name if it can be read now, as ``find`` does.
 
     Raises Archived, with the ways to rehydrate it, where a part of it is not online.
     """
     if lineage.is_made(name):
-        for job_id, checkpoint_id in await _folders_read(engine, project_id, name, param):
-            require_online(await inspect_folder(engine, outside, project_id, job_id, checkpoint_id))
-    return await find_basis(engine, outside.store, project_id, name, param)
+        for job_id, checkpoint_id in await _list_read_folders(engine, project_id, name, param):
+            require_online(
+                await inspect_folder(engine, services, project_id, job_id, checkpoint_id)
+            )
+    return await find_basis(engine, services.store, project_id, name, param)
 
 
-async def _folders_read(
+async def _list_read_folders(
     engine: AsyncEngine, project_id: str, name: str, param: str
 ) -> list[tuple[str, str | None]]:
     """Return the jobs whose folders are read, with the checkpoint's id (None: the final model)."""
     async with engine.connect() as conn:
         if not lineage.source(name).is_checkpoint:
             return [((await _find_maker(conn, project_id, name, param)).id, None)]
-        found = await _find_checkpoint(conn, project_id, name, param)
-    base = lineage.base_of(found.job.model)
-    return [(found.job.id, found.kept.id), *([(base.job_id, None)] if base else [])]
+        checkpoint = await _find_checkpoint(conn, project_id, name, param)
+    base = lineage.base_of(checkpoint.job.model)
+    return [(checkpoint.job.id, checkpoint.row.id), *([(base.job_id, None)] if base else [])]
 
 
 async def _find_checkpoint(
@@ -120,12 +122,12 @@ async def _find_checkpoint(
 ) -> CheckpointModel:
     """Return the checkpoint, or raise InvalidRequest; its job's own base model must exist too."""
     try:
-        found = await checkpoint_models.find(conn, project_id, name)
+        checkpoint = await checkpoint_models.find(conn, project_id, name)
     except UnusableCheckpoint as error:
         raise UnsupportedModel(str(error), param=param) from None
-    if lineage.base_of(found.job.model) is not None:
-        await _find_maker(conn, project_id, found.job.model, param)
-    return found
+    if lineage.base_of(checkpoint.job.model) is not None:
+        await _find_maker(conn, project_id, checkpoint.job.model, param)
+    return checkpoint
 
 
 async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
@@ -155,35 +157,35 @@ async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: 
 async def _manifest(store: BlobStore, job: JobRow, param: str) -> Manifest:
     """Return the manifest that HEAD named, or raise InvalidRequest where its hash has changed."""
     result: dict[str, Any] = job.result or {}
-    where = f"{result['path']}/{MANIFEST}"
-    if not where.startswith("models/") or ".." in where.split("/"):  # nodes may be hostile
+    path = f"{result['path']}/{MANIFEST}"
+    if not path.startswith("models/") or ".." in path.split("/"):  # nodes may be hostile
         raise UnsupportedModel(
-            f"HEAD of {job.id} names {where!r}, which is not a folder of models.", param=param
+            f"HEAD of {job.id} names {path!r}, which is not a folder of models.", param=param
         )
     try:
         return await integrity.read_manifest(store, job.id, result)
     except ContentChanged as error:
         raise UnsupportedModel(error.message, param=param) from None
     except BlobNotFound:
-        raise UnsupportedModel(missing_message(job.id, f"Blob {where}"), param=param) from None
+        raise UnsupportedModel(missing_message(job.id, f"Blob {path}"), param=param) from None
     except ValueError as error:
-        raise _invalid_blob_error(job, where, str(error), param) from None
+        raise _invalid_blob_error(job, path, str(error), param) from None
 
 
 async def _config(store: BlobStore, job: JobRow, model: PinnedModel, param: str) -> dict[str, Any]:
     """Return the model's config.json, or raise InvalidRequest."""
     assert job.result is not None
-    where = f"{job.result['path']}/{CONFIG}"
-    unnamed = InputFile(path=f"{job.id}/{where}", size=0, sha256="")
+    path = f"{job.result['path']}/{CONFIG}"
+    unnamed = InputFile(path=f"{job.id}/{path}", size=0, sha256="")
     file = next((file for file in model.files if file.name == CONFIG), unnamed)
     try:
         config = json.loads(await integrity.read_input(store, file))
     except BlobNotFound:
-        raise UnsupportedModel(missing_message(job.id, f"Blob {where}"), param=param) from None
+        raise UnsupportedModel(missing_message(job.id, f"Blob {path}"), param=param) from None
     except ValueError as error:
-        raise _invalid_blob_error(job, where, str(error), param) from None
+        raise _invalid_blob_error(job, path, str(error), param) from None
     if not isinstance(config, dict):
-        raise _invalid_blob_error(job, where, "it holds no object", param)
+        raise _invalid_blob_error(job, path, "it holds no object", param)
     return config
 
 
@@ -205,8 +207,8 @@ def _base_model_of(job: JobRow, manifest: Manifest) -> PinnedModel:
     return PinnedModel(name=full_name(job), revision=job.result["manifest_sha256"], files=files)
 
 
-def _invalid_blob_error(job: JobRow, where: str, why: str, param: str) -> InvalidRequest:
+def _invalid_blob_error(job: JobRow, path: str, reason: str, param: str) -> InvalidRequest:
     return UnsupportedModel(
-        f"Blob {where} of container {job.id} is invalid ({why}). Train the model again.",
+        f"Blob {path} of container {job.id} is invalid ({reason}). Train the model again.",
         param=param,
     )

@@ -31,25 +31,25 @@ from trainer.contract import (
 CONFIG = "config.json"
 
 
-async def read(store: BlobStore, found: CheckpointModel, param: str) -> StagedModel:
+async def read(store: BlobStore, checkpoint: CheckpointModel, param: str) -> StagedModel:
     """Return the base model as a run spec names it, or raise InvalidRequest where it is damaged.
 
     Raises BlobArchived where it cannot be read now, and StorageError.
     """
     try:
-        return await _read(store, found)
+        return await _read(store, checkpoint)
     except ValueError as error:
         raise UnsupportedModel(
-            f"The checkpoint {found.name} cannot be used: {error}. Take another one, or train "
+            f"The checkpoint {checkpoint.name} cannot be used: {error}. Take another one, or train "
             "again.",
             param=param,
         ) from None
 
 
-async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
+async def _read(store: BlobStore, checkpoint: CheckpointModel) -> StagedModel:
     """Do what `read` does, but raise ValueError."""
-    job, path = found.job, found.kept.path
-    manifest_data = await _manifest(store, found)
+    job, path = checkpoint.job, checkpoint.row.path
+    manifest_data = await _manifest(store, checkpoint)
     manifest = await manifests.parse(manifest_data)
     if manifest.run_spec_sha256 != job.run_spec_sha256:
         raise ValueError(f"its {MANIFEST} names another run spec than the job's")
@@ -65,28 +65,28 @@ async def _read(store: BlobStore, found: CheckpointModel) -> StagedModel:
         for f in manifest.files
     ]
     starting = StartingCheckpoint(
-        files=(_hashed(f"{folder}/{MANIFEST}", manifest_data), *files),
-        run_spec=_hashed(f"{job.id}/{RUN_SPEC}", spec_data),
+        files=(_input_file(f"{folder}/{MANIFEST}", manifest_data), *files),
+        run_spec=_input_file(f"{job.id}/{RUN_SPEC}", spec_data),
     )
     revision = hashlib.sha256(manifest_data).hexdigest()
-    model = PinnedModel(name=found.name, revision=revision, files=base, checkpoint=starting)
+    model = PinnedModel(name=checkpoint.name, revision=revision, files=base, checkpoint=starting)
     return StagedModel(model=model, config=await _config(store, base, spec))
 
 
-async def _manifest(store: BlobStore, found: CheckpointModel) -> bytes:
+async def _manifest(store: BlobStore, checkpoint: CheckpointModel) -> bytes:
     """Return the checkpoint's manifest, or raise ValueError if HEAD does not name it any more."""
-    job_id, kept = found.job.id, found.kept
+    job_id, row = checkpoint.job.id, checkpoint.row
     head, _ = await heads.read(store, job_id)
-    entry = next((c for c in head.checkpoints if c.path == kept.path), None)
+    entry = next((c for c in head.checkpoints if c.path == row.path), None)
     if entry is None:
         raise ValueError(f"HEAD of container {job_id} does not name it any more")
     try:
-        data = await manifests.load(store, job_id, kept.path)
+        data = await manifests.load(store, job_id, row.path)
     except BlobNotFound:
         raise ValueError(
-            missing_message(job_id, f"blob {kept.path}/{MANIFEST}").removesuffix(".")
+            missing_message(job_id, f"blob {row.path}/{MANIFEST}").removesuffix(".")
         ) from None
-    _require_sha256(data, kept.manifest_sha256, f"{kept.path}/{MANIFEST}")
+    _require_sha256(data, row.manifest_sha256, f"{row.path}/{MANIFEST}")
     return data
 
 
@@ -98,12 +98,12 @@ async def _base_files(store: BlobStore, job_id: str, spec: RunSpec) -> tuple[Inp
     if spec.base_model.checkpoint is None:
         return spec.base_model.files
     data = await _blob(store, f"{job_id}/{CONVERTED_BASE}")
-    made = await asyncio.to_thread(ConvertedBase.from_json, data)
-    folders = {file.path.rpartition("/")[0] for file in made.files}
-    inside = all(f.startswith(f"{job_id}/{BASE_FOLDER}/") and ".." not in f for f in folders)
-    if len(folders) != 1 or not inside:  # nodes wrote it, and nodes may be hostile
+    converted = await asyncio.to_thread(ConvertedBase.from_json, data)
+    folders = {file.path.rpartition("/")[0] for file in converted.files}
+    are_inside = all(f.startswith(f"{job_id}/{BASE_FOLDER}/") and ".." not in f for f in folders)
+    if len(folders) != 1 or not are_inside:  # nodes wrote it, and nodes may be hostile
         raise ValueError(f"{CONVERTED_BASE} of container {job_id} names files outside its folder")
-    return made.files
+    return converted.files
 
 
 async def _config(store: BlobStore, base: tuple[InputFile, ...], spec: RunSpec) -> dict[str, Any]:
@@ -134,10 +134,10 @@ async def _blob(store: BlobStore, path: str) -> bytes:
         raise ValueError(str(error)) from None
 
 
-def _require_sha256(data: bytes, expected: str | None, what: str) -> None:
-    if fault := integrity.difference(data, expected):
-        raise ValueError(f"{what} is not what the job has committed: {fault}")
+def _require_sha256(data: bytes, expected: str | None, name: str) -> None:
+    if fault := integrity.describe_difference(data, expected):
+        raise ValueError(f"{name} is not what the job has committed: {fault}")
 
 
-def _hashed(path: str, data: bytes) -> InputFile:
+def _input_file(path: str, data: bytes) -> InputFile:
     return InputFile(path=path, size=len(data), sha256=hashlib.sha256(data).hexdigest())

@@ -17,7 +17,7 @@ from service.domain.models import lineage
 from service.domain.states import JOB_TERMINAL
 from service.operations.models.models import full_name
 
-_SHOWN = 10  # steps in an error
+_MAX_STEPS_SHOWN = 10  # steps in an error
 
 
 class UnusableCheckpoint(Exception):
@@ -29,23 +29,25 @@ class CheckpointModel:
     """A committed checkpoint, and the job that has made it."""
 
     job: JobRow
-    kept: StoredCheckpoint
+    row: StoredCheckpoint
 
     @property
     def name(self) -> str:
         """Return the checkpoint's full model name."""
-        return lineage.checkpoint_name(full_name(self.job), self.kept.step)
+        return lineage.checkpoint_name(full_name(self.job), self.row.step)
 
 
 async def list_usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
     """Return the project's usable checkpoints: newest job first, newest step first."""
-    found = await checkpoints.kept_in_project(conn, project_id)
-    makers = await jobs.find_all(conn, {kept.job_id for kept in found})
+    rows = await checkpoints.kept_in_project(conn, project_id)
+    makers = await jobs.find_all(conn, {row.job_id for row in rows})
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
-    read = await jobs.find_all(conn, {base.job_id for base in bases})
-    listed = [CheckpointModel(job=makers[kept.job_id], kept=kept) for kept in found]
+    base_jobs = await jobs.find_all(conn, {base.job_id for base in bases})
+    candidates = [CheckpointModel(job=makers[row.job_id], row=row) for row in rows]
     return [
-        each for each in listed if not _unusable_reason(each) and _has_base(each.job, read.values())
+        checkpoint
+        for checkpoint in candidates
+        if not _unusable_reason(checkpoint) and _has_base(checkpoint.job, base_jobs.values())
     ]
 
 
@@ -57,13 +59,13 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
             f"No model {name!r}. List models: GET /v1/models. The model of a checkpoint is its "
             "fine_tuned_model_checkpoint."
         )
-    found = await checkpoints.kept_of(conn, job.id)
-    for kept in found:
-        if kept.step == source.step:
-            if why := _unusable_reason(each := CheckpointModel(job=job, kept=kept)):
-                raise UnusableCheckpoint(why)
-            return each
-    raise UnusableCheckpoint(_no_such_step(job, source.step or 0, [k.step for k in found]))
+    rows = await checkpoints.kept_of(conn, job.id)
+    for row in rows:
+        if row.step == source.step:
+            if reason := _unusable_reason(checkpoint := CheckpointModel(job=job, row=row)):
+                raise UnusableCheckpoint(reason)
+            return checkpoint
+    raise UnusableCheckpoint(_no_such_step(job, source.step or 0, [k.step for k in rows]))
 
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
@@ -74,31 +76,35 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
     return job
 
 
-def _unusable_reason(found: CheckpointModel) -> str:
-    job, kept = found.job, found.kept
-    if job.state in JOB_TERMINAL or kept.kept_as == "milestone":
+def _unusable_reason(checkpoint: CheckpointModel) -> str:
+    job, row = checkpoint.job, checkpoint.row
+    if job.state in JOB_TERMINAL or row.kept_as == "milestone":
         return ""
     return (
-        f"Job {job.id} is {job.state} and may delete the checkpoint of step {kept.step} when it "
+        f"Job {job.id} is {job.state} and may delete the checkpoint of step {row.step} when it "
         "saves newer ones. Wait until the job is over, cancel it, or use one of its milestones "
         "(training.milestone_every_steps)."
     )
 
 
-def _has_base(maker: JobRow, read: Collection[JobRow]) -> bool:
+def _has_base(maker: JobRow, base_jobs: Collection[JobRow]) -> bool:
     """Return whether the model that the maker started from still exists."""
     base = lineage.base_of(maker.model)
     return base is None or any(
-        job.id == base.job_id and not lineage.is_deleted(job.result) for job in read
+        job.id == base.job_id and not lineage.is_deleted(job.result) for job in base_jobs
     )
 
 
-def _no_such_step(job: JobRow, step: int, there: list[int]) -> str:
-    if not there:
+def _no_such_step(job: JobRow, step: int, available: list[int]) -> str:
+    if not available:
         return f"Job {job.id} has no checkpoint of step {step}: it has no committed checkpoint."
-    more = f" and {len(there) - _SHOWN} older ones" if len(there) > _SHOWN else ""
-    steps = ", ".join(map(str, there[:_SHOWN]))
+    suffix = (
+        f" and {len(available) - _MAX_STEPS_SHOWN} older ones"
+        if len(available) > _MAX_STEPS_SHOWN
+        else ""
+    )
+    steps = ", ".join(map(str, available[:_MAX_STEPS_SHOWN]))
     return (
         f"Job {job.id} has no checkpoint of step {step}: it was never committed, or has been "
-        f"deleted. There are those of step {steps}{more}."
+        f"deleted. There are those of step {steps}{suffix}."
     )

@@ -9,7 +9,7 @@ from service.domain.errors import Conflict, ModelNotFound
 from service.domain.models import lineage
 from service.operations.models import model_references, models
 from service.operations.storage import checkpoint_deletion
-from service.storage.store import LISTED, BlobStore
+from service.storage.store import MAX_LISTED, BlobStore
 from trainer.contract import MANIFEST
 
 
@@ -37,7 +37,7 @@ async def delete(
         if not lineage.is_deleted(job.result):
             await jobs.mark_model_deleted(conn, job.id, now)
             await events.add(conn, job.id, now, "model.deleted", f"Model {name} was deleted")
-    blobs = await store.list_blobs(job.id, f"{path}/", most=LISTED)
+    blobs = await store.list_blobs(job.id, f"{path}/", most=MAX_LISTED)
     for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
         await store.delete(job.id, blob.name)
     return sum(blob.size for blob in blobs)

@@ -52,18 +52,18 @@ async def list_readers(
 
 
 async def _is_reader(conn: AsyncConnection, job: JobRow, source: ModelSource) -> bool:
-    named = lineage.sources(job.model, job.parsed_plan.recipe.reinforcement)
-    return source in named or source in await _with_bases(conn, named)
+    sources = lineage.sources(job.model, job.parsed_plan.recipe.reinforcement)
+    return source in sources or source in await _with_bases(conn, sources)
 
 
 async def _with_bases(conn: AsyncConnection, sources: Iterable[ModelSource]) -> set[ModelSource]:
     """Return the sources and the models that the jobs of their checkpoints started from."""
-    found = set(sources)
-    for source in [each for each in found if each.is_checkpoint]:
+    all_sources = set(sources)
+    for source in [candidate for candidate in all_sources if candidate.is_checkpoint]:
         job = await jobs.find(conn, source.job_id)
         if job is not None and (base := lineage.base_of(job.model)):
-            found.add(base)
-    return found
+            all_sources.add(base)
+    return all_sources
 
 
 async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) -> tuple[str, str]:
@@ -72,9 +72,9 @@ async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) 
         assert job.result is not None, "it has succeeded"
         if not await jobs.is_model_deleted(conn, job.id):
             return str(job.result["path"]), ""
-    for kept in await checkpoints.kept_of(conn, job.id):
-        if kept.step == source.step:
-            return kept.path, f" --checkpoint {kept.id}"
+    for checkpoint in await checkpoints.kept_of(conn, job.id):
+        if checkpoint.step == source.step:
+            return checkpoint.path, f" --checkpoint {checkpoint.id}"
     raise UnsupportedModel(
         f"{_source_name(source)} was deleted. Take another one.",
         param=lineage.OF_BASE,
@@ -82,5 +82,5 @@ async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) 
 
 
 def _source_name(source: ModelSource) -> str:
-    what = "final model" if source.step is None else f"checkpoint of step {source.step}"
-    return f"The {what} of {source.job_id}"
+    kind = "final model" if source.step is None else f"checkpoint of step {source.step}"
+    return f"The {kind} of {source.job_id}"

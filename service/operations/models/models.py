@@ -29,8 +29,8 @@ HEAD = "HEAD"
 PREFIX = "base-"
 _SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
 _SHARD = re.compile(r"(model-)(\d+)(-of-)(\d+)(\.safetensors)")
-_STAGE = "To stage a model: python -m rekindle.stage --name NAME DIR"
-_SHOWN = 5  # names of staged models in an error
+_STAGE_HINT = "To stage a model: python -m rekindle.stage --name NAME DIR"
+_MAX_NAMES_SHOWN = 5  # names of staged models in an error
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,14 +61,14 @@ def container(name: str) -> str:
 
 async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
     """Return the staged model, or raise InvalidRequest (unsupported_model)."""
-    where = container(name)
+    container_name = container(name)
     try:
-        data, _ = await store.read(where, HEAD)
-        found = parse_head(where, data)
-        lack = lacking({PurePosixPath(file.path).name for file in found.model.files})
-        if not lack:
-            return found
-        fault = f"Model {name!r} cannot be loaded: {lack}. Stage the whole model again."
+        data, _ = await store.read(container_name, HEAD)
+        staged = parse_head(container_name, data)
+        defect = missing_files({PurePosixPath(file.path).name for file in staged.model.files})
+        if not defect:
+            return staged
+        fault = f"Model {name!r} cannot be loaded: {defect}. Stage the whole model again."
     except BlobNotFound:
         fault = f"Model {name!r} is not staged here. {await _describe_choices(store)}"
     except ValueError as error:
@@ -80,12 +80,16 @@ async def _describe_choices(store: BlobStore) -> str:
     """Return what a user can do about a model that cannot be used."""
     names = sorted(base.name for base in await list_base_models(store))
     if not names:
-        return f"No base model is staged. {_STAGE}"
-    more = f" and {len(names) - _SHOWN} more (GET /v1/models)" if len(names) > _SHOWN else ""
-    return f"Use {', '.join(names[:_SHOWN])}{more}. {_STAGE}"
+        return f"No base model is staged. {_STAGE_HINT}"
+    suffix = (
+        f" and {len(names) - _MAX_NAMES_SHOWN} more (GET /v1/models)"
+        if len(names) > _MAX_NAMES_SHOWN
+        else ""
+    )
+    return f"Use {', '.join(names[:_MAX_NAMES_SHOWN])}{suffix}. {_STAGE_HINT}"
 
 
-def lacking(files: Set[str]) -> str:
+def missing_files(files: Set[str]) -> str:
     """Return what is missing from the files of a staged model; empty if it may be whole."""
     if "adapter_config.json" in files:
         return "adapter_config.json makes it an adapter, not a model of its own"
@@ -94,20 +98,20 @@ def lacking(files: Set[str]) -> str:
     if _INDEX not in files:
         return f"it has neither {_SINGLE} nor {_INDEX}"
     for shard in filter(None, map(_SHARD.fullmatch, sorted(files))):
-        begin, number, middle, count, end = shard.groups()
+        prefix, number, middle, count, end = shard.groups()
         for n in range(1, min(int(count), len(files) + 1) + 1):
-            other = f"{begin}{n:0{len(number)}}{middle}{count}{end}"
-            if other not in files:
-                return f"its shard {other} is missing"
+            shard_name = f"{prefix}{n:0{len(number)}}{middle}{count}{end}"
+            if shard_name not in files:
+                return f"its shard {shard_name} is missing"
     return ""
 
 
 async def list_base_models(store: BlobStore) -> list[ListedBaseModel]:
     """Return every base model that a job may start from, by name."""
-    found = await asyncio.gather(
-        *(_base(store, where) for where in await store.list_containers(PREFIX))
+    bases = await asyncio.gather(
+        *(_base(store, entry) for entry in await store.list_containers(PREFIX))
     )
-    return sorted((b for b in found if b is not None), key=lambda b: b.name)
+    return sorted((b for b in bases if b is not None), key=lambda b: b.name)
 
 
 def full_name(job: JobRow) -> str:
@@ -117,8 +121,8 @@ def full_name(job: JobRow) -> str:
 
 async def list_fine_tuned(conn: AsyncConnection, project_id: str) -> list[JobRow]:
     """Return the project's jobs that have a model, newest first."""
-    found = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
-    return [job for job in found if not lineage.is_deleted(job.result)]
+    rows = await jobs.in_state(conn, project_id, JobState.SUCCEEDED)
+    return [job for job in rows if not lineage.is_deleted(job.result)]
 
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
@@ -128,18 +132,18 @@ async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRo
 
 async def find_base_model(store: BlobStore, name: str) -> ListedBaseModel | None:
     """Return the base model of this name, if a job may start from it."""
-    for where in await store.list_containers(container(name)):
-        found = await _base(store, where)
-        if found is not None and found.name == name:
-            return found
+    for entry in await store.list_containers(container(name)):
+        base = await _base(store, entry)
+        if base is not None and base.name == name:
+            return base
     return None
 
 
-def parse_head(where: str, data: bytes) -> StagedModel:
+def parse_head(container_name: str, data: bytes) -> StagedModel:
     """Parse the HEAD of a model's container; raises ValueError where it is invalid."""
     try:
         head = json.loads(data)
-        prefix = f"{where}/{head['revision']}"
+        prefix = f"{container_name}/{head['revision']}"
         files = tuple(
             InputFile(path=f"{prefix}/{f['name']}", size=f["size"], sha256=f["sha256"])
             for f in head["files"]
@@ -152,11 +156,11 @@ def parse_head(where: str, data: bytes) -> StagedModel:
         raise ValueError(f"its HEAD is no JSON: {error}") from None
 
 
-async def _base(store: BlobStore, where: Container) -> ListedBaseModel | None:
+async def _base(store: BlobStore, entry: Container) -> ListedBaseModel | None:
     try:
-        data, _ = await store.read(where.name, HEAD)
+        data, _ = await store.read(entry.name, HEAD)
         return ListedBaseModel(
-            name=parse_head(where.name, data).model.name, staged_at=where.modified_at
+            name=parse_head(entry.name, data).model.name, staged_at=entry.modified_at
         )
     except (BlobNotFound, ValueError):
         return None  # not yet staged, or unusable: a job on it is refused with the reason

@@ -24,10 +24,10 @@ log = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True)
 class BudgetRefusal:
-    """No machines now: ``for_good`` until the budget is raised, else until others are deleted."""
+    """No machines now: until the budget is raised (``is_permanent``) or others are deleted."""
 
-    because: str
-    for_good: bool
+    reason: str
+    is_permanent: bool
 
 
 async def reserve_money(
@@ -57,14 +57,14 @@ async def find_refusal(
     for standing in await _standings(conn, caps, now, allowance):
         if standing.left >= needed:
             continue
-        for_good = standing.cap - standing.metered < needed  # metered: certainly spent
-        because = budget.exhausted_message(standing, job_id, short_of=needed)
-        if not for_good:
-            because = (
+        is_permanent = standing.cap - standing.metered < needed  # metered: certainly spent
+        reason = budget.exhausted_message(standing, job_id, short_of=needed)
+        if not is_permanent:
+            reason = (
                 f"{cents(standing.reserved + standing.unmetered)} {CURRENCY} of the "
                 f"{standing.whose} are reserved until other machines are confirmed deleted"
             )
-        return BudgetRefusal(because=because, for_good=for_good)
+        return BudgetRefusal(reason=reason, is_permanent=is_permanent)
     return None
 
 
@@ -83,9 +83,9 @@ async def enforce_job_budget(
         if caps.terms.budget is None:
             return
         standing = await _job_standing(conn, caps, now, allowance)
-    if reached := budget.reached_threshold(standing, caps.told):
-        await budgets.record_threshold(conn, row.job_id, reached)
-        await record_threshold(conn, row.job_id, standing, reached, now)
+    if threshold := budget.reached_threshold(standing, caps.told):
+        await budgets.record_threshold(conn, row.job_id, threshold)
+        await record_threshold(conn, row.job_id, standing, threshold, now)
     if row.state in ATTEMPT_OVER:
         return
     spare = budget.allowed_silence(standing, allowance)
@@ -98,13 +98,13 @@ async def check_project_budget(
     conn: AsyncConnection, project_id: str, allowance: Allowance, now: datetime
 ) -> tuple[BudgetStanding | None, int]:
     """Return a project's standing, and the newly reached threshold (percent; 0: none)."""
-    cap, since, told = await budgets.project(conn, project_id, to_write=True)
+    cap, since, last_threshold = await budgets.project(conn, project_id, to_write=True)
     if cap is None or since is None:
         return None, 0
     standing = await _project_standing(conn, project_id, cap, since, now, allowance)
-    if reached := budget.reached_threshold(standing, told):
-        await budgets.record_project_threshold(conn, project_id, reached)
-    return standing, reached
+    if threshold := budget.reached_threshold(standing, last_threshold):
+        await budgets.record_project_threshold(conn, project_id, threshold)
+    return standing, threshold
 
 
 async def find_exhausted(
@@ -113,13 +113,13 @@ async def find_exhausted(
     """Return the exhausted budget of the job, if there is one. Locks the job, then its project."""
     caps = await budgets.lock(conn, job_id)
     standings = await _standings(conn, caps, now, allowance)
-    return next((found for found in standings if found.is_exhausted), None)
+    return next((standing for standing in standings if standing.is_exhausted), None)
 
 
 async def mark_exhausted(
     conn: AsyncConnection,
     job_id: str,
-    because: str,
+    reason: str,
     now: datetime,
     what_now: str = "A checkpoint is saved and the machines are deleted.",
 ) -> None:
@@ -128,22 +128,22 @@ async def mark_exhausted(
     Does not wake its attempts: a caller that reconciles none of them calls
     `jobs.request_action` first.
     """
-    await budgets.mark_exhausted(conn, job_id, because, now)
-    text = f"{humanize.as_sentence(because)} {what_now}"
+    await budgets.mark_exhausted(conn, job_id, reason, now)
+    text = f"{humanize.as_sentence(reason)} {what_now}"
     await events.add(conn, job_id, now, "job.budget_exhausted", text, level="warn")
 
 
 async def record_threshold(
-    conn: AsyncConnection, job_id: str, standing: BudgetStanding, reached: int, now: datetime
+    conn: AsyncConnection, job_id: str, standing: BudgetStanding, threshold: int, now: datetime
 ) -> None:
     """Add the event of a reached threshold; an overrun is logged for the operator too."""
-    passed = reached == budget.CAP_PASSED
-    code = "job.budget_passed" if passed else "job.budget_threshold"
-    level = "error" if passed else "info" if reached < budget.THRESHOLDS[-1] else "warn"
+    is_over_cap = threshold == budget.CAP_PASSED
+    code = "job.budget_passed" if is_over_cap else "job.budget_threshold"
+    level = "error" if is_over_cap else "info" if threshold < budget.THRESHOLDS[-1] else "warn"
     data = {"percent": standing.percent, "spent": str(cents(standing.spent))}
-    text = budget.threshold_message(standing, reached)
+    text = budget.threshold_message(standing, threshold)
     await events.add(conn, job_id, now, code, text, level=level, data=data)
-    if passed:
+    if is_over_cap:
         log.error("job.budget_passed", extra={"job": job_id, "cause": text, **data})
 
 
@@ -174,20 +174,20 @@ async def describe_budget(conn: AsyncConnection, name: str, now: datetime) -> st
     if cap is None or since is None:
         return f"Project {name} has no budget."
     spent = await budgets.spent_by_project(conn, project_id, since, now)
-    counted = f"{since:%Y-%m-%d %H:%M} UTC"
-    return f"Project {name}: {cents(spent)} of {cents(cap)} {CURRENCY} spent since {counted}."
+    start = f"{since:%Y-%m-%d %H:%M} UTC"
+    return f"Project {name}: {cents(spent)} of {cents(cap)} {CURRENCY} spent since {start}."
 
 
 async def _standings(
     conn: AsyncConnection, caps: BudgetCaps, now: datetime, allowance: Allowance
 ) -> list[BudgetStanding]:
-    found = []
+    standings = []
     if caps.terms.budget is not None:
-        found.append(await _job_standing(conn, caps, now, allowance))
+        standings.append(await _job_standing(conn, caps, now, allowance))
     if caps.project_cap is not None and caps.project_since is not None:
         limit = (caps.project_cap, caps.project_since)
-        found.append(await _project_standing(conn, caps.project_id, *limit, now, allowance))
-    return found
+        standings.append(await _project_standing(conn, caps.project_id, *limit, now, allowance))
+    return standings
 
 
 async def _job_standing(

@@ -20,22 +20,22 @@ class DatabaseMemory:
     engine: AsyncEngine
     now: Callable[[], datetime]
 
-    async def paid(self, place: SpotPool) -> dict[CapacityType, Decimal]:
-        """Return the last good prices of a place, as far as any are known."""
+    async def last_good_prices(self, pool: SpotPool) -> dict[CapacityType, Decimal]:
+        """Return the last good prices of a pool, as far as any are known."""
         async with self.engine.connect() as conn:
-            return await price_doubts.last_good_prices(conn, place, self.now())
+            return await price_doubts.last_good_prices(conn, pool, self.now())
 
-    async def doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
+    async def find_doubts(self, meters: Collection[str]) -> dict[str, PriceDoubt]:
         """Return the price jumps of these meters, settled ones included."""
         async with self.engine.connect() as conn:
             return await price_doubts.doubts_about(conn, meters)
 
-    async def doubt(self, meter: str, doubt: PriceDoubt) -> None:
+    async def save_doubt(self, meter: str, doubt: PriceDoubt) -> None:
         """Store a doubt in place of an earlier one of the meter."""
         async with self.engine.begin() as conn:
             await price_doubts.save(conn, meter, doubt, self.now())
 
-    async def forget(self, meter: str) -> None:
+    async def remove_doubt(self, meter: str) -> None:
         """Drop the meter's doubt."""
         async with self.engine.begin() as conn:
             await price_doubts.remove(conn, meter)

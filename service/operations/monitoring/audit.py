@@ -37,8 +37,8 @@ log = logging.getLogger(__name__)
 class AuditResult:
     """The resources found, by name, and why untracked ones may be missing."""
 
-    found: list[AuditedResource]
-    unseen: str  # what could not be listed and what to do; empty: nothing
+    resources: list[AuditedResource]
+    incomplete_reason: str  # what could not be listed and what to do; empty: nothing
     unknown_containers: int | None  # of jobs that no row knows; None: Blob did not answer
 
 
@@ -54,24 +54,28 @@ async def run_audit(
     Raises ServiceUnavailable when scale sets cannot be listed.
     """
     try:
-        there = await cloud.list_owned()  # first: a row is older than its set
+        scale_sets = await cloud.list_owned()  # first: a row is older than its set
     except CloudError as fault:
         raise ServiceUnavailable(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
     untracked, unseen = await _list_untracked(cloud)
-    why = engines.unlisted(there)
-    unseen = " ".join(filter(None, (_unlisted_clusters_message(why) if why else "", unseen)))
-    tagged = {s.tags.get(ATTEMPT_TAG, "") for s in there} - {""}
+    unlisted = engines.unlisted_reason(scale_sets)
+    unseen = " ".join(
+        filter(None, (_unlisted_clusters_message(unlisted) if unlisted else "", unseen))
+    )
+    tagged = {s.tags.get(ATTEMPT_TAG, "") for s in scale_sets} - {""}
     async with engine.connect() as conn:
         owners = await _find_owners(conn, tagged)
-    prices = await _read_prices(source, audit.unpriced_offerings(there, owners))
+    prices = await _read_prices(source, audit.unpriced_offerings(scale_sets, owners))
     tags = {"attempt_tag": ATTEMPT_TAG, "job_tag": JOB_TAG}
-    if why:  # what was not listed is not missing
+    if unlisted:  # what was not listed is not missing
         owners = {i: o for i, o in owners.items() if o.engine is not Engine.AZUREML}
-    found = audit.audit_resources(there, owners, now, prices=prices, untracked=untracked, **tags)
+    findings = audit.audit_resources(
+        scale_sets, owners, now, prices=prices, untracked=untracked, **tags
+    )
     blobs = await _count_unknown_containers(engine, store, now)
-    return AuditResult(found=found, unseen=unseen, unknown_containers=blobs)
+    return AuditResult(resources=findings, incomplete_reason=unseen, unknown_containers=blobs)
 
 
 async def _read_prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:
@@ -104,8 +108,8 @@ async def _list_untracked(cloud: CloudProvider) -> tuple[list[TaggedResource], s
         return [], _unlisted_message(fault, "Retry in a minute.")
 
 
-def _unlisted_clusters_message(why: str) -> str:
-    return f"The clusters of the Azure ML workspace could not be listed and are left out: {why}"
+def _unlisted_clusters_message(reason: str) -> str:
+    return f"The clusters of the Azure ML workspace could not be listed and are left out: {reason}"
 
 
 def _unlisted_message(fault: CloudError, remedy: str) -> str:

@@ -39,13 +39,13 @@ async def overview(
     now: datetime,
 ) -> Overview:
     """Return the overview of the caller's project; for operators, of all projects."""
-    every = await operators.is_operator(conn, caller, operator_project)
-    project = None if every else caller.project_id
+    is_operator = await operators.is_operator(conn, caller, operator_project)
+    project = None if is_operator else caller.project_id
     rows = await fleet.read_fleet(conn, project, [values(o) for o in dict.fromkeys(offerings)])
-    places = dict.fromkeys(SpotPool(o.region, o.vm_size) for o in map(offering_of, rows.capacity))
+    pools = dict.fromkeys(SpotPool(o.region, o.vm_size) for o in map(offering_of, rows.capacity))
     return Overview(
         rows=rows,
-        prices={place: await price_doubts.last_good_prices(conn, place, now) for place in places},
+        prices={pool: await price_doubts.last_good_prices(conn, pool, now) for pool in pools},
         cores=await quotas.regions(conn, now),
-        all_projects=every,
+        all_projects=is_operator,
     )

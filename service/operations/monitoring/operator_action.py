@@ -17,7 +17,7 @@ from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 from service.operations.attempts.heads import HeadUnreadable
 
 log = logging.getLogger(__name__)
-_NO_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
+_STATES_WITHOUT_PROOF = (AttemptState.PROVISIONING, AttemptState.TERMINATING)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -29,7 +29,7 @@ class ActionRequest:
     about: str  # "azure", "head" or "boot"
 
     @property
-    def about_head(self) -> bool:
+    def is_about_head(self) -> bool:
         """Return whether HEAD cannot be read or fenced."""
         return self.about == "head"
 
@@ -38,7 +38,7 @@ class CannotBoot(Exception):
     """No machine of the attempt can boot until a person fixes what the message says."""
 
 
-_RESOLVED = {
+_RESOLVED_MESSAGES = {
     "head": "HEAD can be read again",
     "boot": "Machines boot again",
     "azure": "Azure accepts requests again",
@@ -49,19 +49,19 @@ def parse_request(newest: Event | None) -> ActionRequest | None:
     """Return the request for help that this event describes; None without an event."""
     if newest is None:
         return None
-    wanted = newest.code == "attempt.needs_help"
+    is_open = newest.code == "attempt.needs_help"
     return ActionRequest(
         attempt_id=newest.attempt_id,
-        message=newest.message if wanted else "",
+        message=newest.message if is_open else "",
         about=(newest.data or {}).get("about", "azure"),
     )
 
 
 def open_message(about: str, attempt_id: str, newest: Event | None) -> str:
     """Return this attempt's open message about ``about``; empty where there is none."""
-    called = parse_request(newest)
-    ours = called is not None and (called.attempt_id, called.about) == (attempt_id, about)
-    return called.message if called and ours else ""
+    request = parse_request(newest)
+    matches = request is not None and (request.attempt_id, request.about) == (attempt_id, about)
+    return request.message if request and matches else ""
 
 
 async def request_action(
@@ -72,13 +72,13 @@ async def request_action(
     Does nothing where this attempt has an open request about the same fault.
     """
     before = parse_request(await events.newest_of_help(conn, row.job_id))
-    about = _about(fault)
+    about = _fault_subject(fault)
     # One request about HEAD: a node can write a new fault there every second.
     if (
         before
         and before.message
         and before.attempt_id == row.id
-        and (before.about_head if about == "head" else before.message == str(fault))
+        and (before.is_about_head if about == "head" else before.message == str(fault))
     ):
         return
     data = {"about": about}
@@ -104,11 +104,11 @@ def is_resolved(call: ActionRequest | None, row: AttemptRow, step: AttemptStep) 
     """
     if call is None or not call.message:
         return False
-    if call.about_head:
+    if call.is_about_head:
         return row.state in ATTEMPT_WITH_NODES
     if call.about == "boot":
         return row.state is AttemptState.RUNNING
-    return not (isinstance(step, MoveAttempt) and step.to in _NO_PROOF)
+    return not (isinstance(step, MoveAttempt) and step.to in _STATES_WITHOUT_PROOF)
 
 
 async def resolve_action(
@@ -120,13 +120,13 @@ async def resolve_action(
         row.job_id,
         now,
         "attempt.help_over",
-        _RESOLVED[call.about],
+        _RESOLVED_MESSAGES[call.about],
         attempt_id=row.id,
         data={"about": call.about},
     )
 
 
-def _about(fault: Exception) -> str:
+def _fault_subject(fault: Exception) -> str:
     if isinstance(fault, CannotBoot):
         return "boot"
     return "head" if isinstance(fault, HeadUnreadable) else "azure"

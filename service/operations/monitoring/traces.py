@@ -21,25 +21,27 @@ class ObservedCapacity:
     """The rows of a window; traces are computed from them after the connection is released."""
 
     window: TraceWindow
-    held: Mapping[SpotPool, Sequence[HeldMachine]]
-    sights: Mapping[SpotPool, Sequence[CapacitySample]]
+    held_machines: Mapping[SpotPool, Sequence[HeldMachine]]
+    samples: Mapping[SpotPool, Sequence[CapacitySample]]
 
-    def traces(self, wanted: Sequence[SpotPool]) -> list[CapacityTrace]:
-        """Return one trace for each place with data, in this order; takes a while."""
-        made = (
-            build_trace(place, self.window, self.held.get(place, ()), self.sights.get(place, ()))
-            for place in wanted
+    def traces(self, pools: Sequence[SpotPool]) -> list[CapacityTrace]:
+        """Return one trace for each pool with data, in this order; takes a while."""
+        capacity_traces = (
+            build_trace(
+                pool, self.window, self.held_machines.get(pool, ()), self.samples.get(pool, ())
+            )
+            for pool in pools
         )
-        return [one for one in made if one is not None]
+        return [trace for trace in capacity_traces if trace is not None]
 
 
 async def read_capacity(
-    conn: AsyncConnection, places: Collection[SpotPool], window: TraceWindow
+    conn: AsyncConnection, pools: Collection[SpotPool], window: TraceWindow
 ) -> ObservedCapacity:
-    """Read what attempts observed of these places in this window."""
-    if not places:
-        return ObservedCapacity(window=window, held={}, sights={})
+    """Read what attempts observed of these pools in this window."""
+    if not pools:
+        return ObservedCapacity(window=window, held_machines={}, samples={})
     until = window.begins + window.ticks * window.gap
-    held = await capacity_observations.held_machines(conn, places, window.begins, until)
-    sights = await capacity_observations.observations(conn, places, window.begins, until)
-    return ObservedCapacity(window=window, held=held, sights=sights)
+    holds = await capacity_observations.held_machines(conn, pools, window.begins, until)
+    observations = await capacity_observations.observations(conn, pools, window.begins, until)
+    return ObservedCapacity(window=window, held_machines=holds, samples=observations)

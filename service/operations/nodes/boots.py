@@ -19,20 +19,20 @@ from service.operations.monitoring import operator_action
 from service.operations.monitoring.operator_action import CannotBoot
 from service.operations.nodes import nodes
 
-_NO_NODES_YET = (AttemptState.PROVISIONING, AttemptState.STARTING)
+_STATES_BEFORE_NODES = (AttemptState.PROVISIONING, AttemptState.STARTING)
 
 
 async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now: datetime) -> None:
     """Record a booting machine's report. Raises Gone when its attempt has ended."""
-    attempt = await nodes.live_attempt(conn, attempt_id)
-    ends = boot_report.is_not_retryable(report) and attempt.state in _NO_NODES_YET
-    if ends:
+    attempt = await nodes.require_live_attempt(conn, attempt_id)
+    is_final = boot_report.is_not_retryable(report) and attempt.state in _STATES_BEFORE_NODES
+    if is_final:
         await leases.enqueue(conn, tables.attempts, attempt.id, now)  # before any lock on the job
     if report.said is BootStatus.BEGUN:
         await _record_phase(conn, attempt, report, now)
     else:
         await _record_failure(conn, attempt, report, now)
-    if ends:
+    if is_final:
         await operator_action.request_action(
             conn, attempt, CannotBoot(boot_report.final_reason(report)), now
         )
@@ -45,8 +45,8 @@ async def _record_phase(
     facts = {"attempt": attempt.id, "phase": str(report.phase)}
     if not await events.has_event(conn, attempt.job_id, "node.booting", facts):
         message = f"{report.machine} is booting: {report.phase}"
-        given = (conn, attempt.job_id, now, "node.booting", message)
-        await events.add(*given, attempt_id=attempt.id, data=facts)
+        arguments = (conn, attempt.job_id, now, "node.booting", message)
+        await events.add(*arguments, attempt_id=attempt.id, data=facts)
 
 
 async def _record_failure(
@@ -61,5 +61,5 @@ async def _record_failure(
     ):
         return
     message = boot_report.failure_sentence(report)
-    given = (conn, job_id, now, code, message)
-    await events.add(*given, attempt_id=attempt.id, level="warn", data=facts)
+    arguments = (conn, job_id, now, code, message)
+    await events.add(*arguments, attempt_id=attempt.id, level="warn", data=facts)

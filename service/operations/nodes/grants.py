@@ -29,20 +29,24 @@ class Granter:
 
     engine: AsyncEngine
     store: BlobStore
-    life: timedelta
+    lifetime: timedelta
     regional: Mapping[str, BlobStore] = field(default_factory=dict)  # region -> account there
     timeout: float = 3.0  # seconds for a request to that account, while the node waits
 
     async def grant(self, standing: Standing, now: datetime) -> Grants:
         """Return fresh URLs for one node; base models come from the nearest account."""
-        job, attempt, expires_at = standing.job, standing.attempt, now + self.life
-        if attempt.access_until is None or standing.came_again:
-            await access_policies.update_policies(self.engine, self.store, job.id, self.life, now)
-        near, held = await self._find_nearby(job, attempt.offering.region)
+        job, attempt, expires_at = standing.job, standing.attempt, now + self.lifetime
+        if attempt.access_until is None or standing.was_known:
+            await access_policies.update_policies(
+                self.engine, self.store, job.id, self.lifetime, now
+            )
+        regional_store, copied_inputs = await self._find_regional_store(
+            job, attempt.offering.region
+        )
         inputs = {}
         for path in job.inputs:
             container, name = path.split("/", 1)
-            store = near if path in held else self.store
+            store = regional_store if path in copied_inputs else self.store
             inputs[path] = await store.sas_url(
                 container, name, permissions="r", expires_at=expires_at
             )
@@ -51,26 +55,28 @@ class Granter:
 
     def should_renew(self, granted_at: datetime, now: datetime) -> bool:
         """Return whether half of the lifetime has passed, so that fresh URLs are due."""
-        return now - granted_at > self.life / 2
+        return now - granted_at > self.lifetime / 2
 
     def is_renewal_minute(self, granted_at: datetime, now: datetime) -> bool:
         """Return whether to renew in this minute, for nodes without any new directive.
 
         True for one minute of each hour after half of the lifetime; more often for short lifetimes.
         """
-        every = min(timedelta(hours=1), self.life / 8)
-        return self.should_renew(granted_at, now) and (now - granted_at) % every < timedelta(
+        interval = min(timedelta(hours=1), self.lifetime / 8)
+        return self.should_renew(granted_at, now) and (now - granted_at) % interval < timedelta(
             minutes=1
         )
 
-    async def _find_nearby(self, job: JobRow, region: str) -> tuple[BlobStore, frozenset[str]]:
+    async def _find_regional_store(
+        self, job: JobRow, region: str
+    ) -> tuple[BlobStore, frozenset[str]]:
         """Return the region's account and the inputs that it has; none where that is unknown."""
-        near = self.regional.get(region, self.store)
-        if near is self.store:
-            return near, frozenset()
+        regional_store = self.regional.get(region, self.store)
+        if regional_store is self.store:
+            return regional_store, frozenset()
         try:
             async with asyncio.timeout(self.timeout):
-                return near, await regions.list_copied_inputs(near, job.inputs)
+                return regional_store, await regions.list_copied_inputs(regional_store, job.inputs)
         except (StorageError, ValueError, TimeoutError) as fault:
             log.warning("region.passed_over", extra={"region": region, "cause": repr(fault)})
-            return near, frozenset()
+            return regional_store, frozenset()

@@ -26,11 +26,11 @@ from service.domain.lifecycle.node import NodeRecord
 from service.domain.reporting.progress import progress_of
 from service.instruments import GPU_ECC, GPU_MEMORY, GPU_UTILIZATION, GPU_XID
 from service.operations.nodes import node_reports
-from service.operations.nodes.nodes import OVER, stale_boot_error, storable_text
+from service.operations.nodes.nodes import ATTEMPT_IS_OVER, stale_boot_error, storable_text
 from trainer.contract import GpuErrors, Heartbeat
 
 # Seconds between two batches, unless this many heartbeats wait.
-_BATCH_SECONDS, _MANY = 0.05, 50
+_BATCH_SECONDS, _BATCH_SIZE = 0.05, 50
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,7 +39,7 @@ class ReceivedHeartbeat:
 
     node: str
     heartbeat: Heartbeat
-    at: datetime
+    received_at: datetime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,25 +54,27 @@ class NodeAnswer:
 class AcceptedHeartbeat:
     """A heartbeat that changes its node's row."""
 
-    speaker: LockedNode
+    locked_node: LockedNode
     heartbeat: Heartbeat
-    after: NodeRecord  # the row then
+    new_record: NodeRecord  # the row then
     answer: NodeAnswer | GenerationIsStale
 
     @property
     def must_act(self) -> bool:
         """Whether the reconciler must act on it."""
-        return rules.should_wake_reconciler(self.speaker.record, self.after, self.heartbeat)
+        return rules.should_wake_reconciler(
+            self.locked_node.record, self.new_record, self.heartbeat
+        )
 
     @property
     def is_notice(self) -> bool:
         """Whether it is the first heartbeat that reports the node's eviction."""
-        return self.heartbeat.eviction is not None and not self.speaker.record.evicting
+        return self.heartbeat.eviction is not None and not self.locked_node.record.evicting
 
     @property
     def is_progress(self) -> bool:
         """Whether it reports progress of the current generation."""
-        current = self.heartbeat.generation == self.speaker.current
+        current = self.heartbeat.generation == self.locked_node.current
         return bool(self.heartbeat.metrics) and current
 
 
@@ -80,10 +82,13 @@ class HeartbeatBatcher:
     """Batches heartbeats and directive polls; one instance per api process."""
 
     def __init__(self, engine: AsyncEngine) -> None:
-        self._beats = Batcher(
-            partial(_record_batch, engine), attrgetter("node"), breath=_BATCH_SECONDS, enough=_MANY
+        self._heartbeat_batcher = Batcher(
+            partial(_record_batch, engine),
+            attrgetter("node"),
+            breath=_BATCH_SECONDS,
+            enough=_BATCH_SIZE,
         )
-        self._orders = Batcher(partial(_find_directives, engine))
+        self._directive_batcher = Batcher(partial(_find_directives, engine))
 
     async def record(self, node: str, heartbeat: Heartbeat, now: datetime) -> NodeAnswer:
         """Record a heartbeat and return the answer for its node.
@@ -91,7 +96,9 @@ class HeartbeatBatcher:
         Raises Gone, NodeNotFound and StaleEpoch, which record nothing, and GenerationIsStale after
         the heartbeat was recorded.
         """
-        return await self._beats.do(ReceivedHeartbeat(node=node, heartbeat=heartbeat, at=now))
+        return await self._heartbeat_batcher.do(
+            ReceivedHeartbeat(node=node, heartbeat=heartbeat, received_at=now)
+        )
 
     async def find_directive(self, node: str, after: int) -> StandingDirective | None:
         """Return the node's standing directive; None if there is no such node.
@@ -99,20 +106,21 @@ class HeartbeatBatcher:
         ``after``: number of the directive that the node has. The answer includes the generation if
         it is new to the node.
         """
-        return await self._orders.do((node, after))
+        return await self._directive_batcher.do((node, after))
 
 
 async def record_heartbeats(
-    conn: AsyncConnection, sent: Mapping[str, Heartbeat], now: datetime
+    conn: AsyncConnection, heartbeat_by_node: Mapping[str, Heartbeat], now: datetime
 ) -> dict[str, AcceptedHeartbeat | NodeAnswer | Exception]:
     """Record heartbeats, given by node, and return what was decided for each.
 
     Only an `AcceptedHeartbeat` changes rows. Locks nodes, then step metrics, then attempts, then
     jobs, and rows of each table in one order.
     """
-    found = await heartbeats.lock_nodes(conn, list(sent))
+    locked_nodes = await heartbeats.lock_nodes(conn, list(heartbeat_by_node))
     answers = {
-        node: decide_change(node, found.get(node), beat, now) for node, beat in sorted(sent.items())
+        node: decide_change(node, locked_nodes.get(node), beat, now)
+        for node, beat in sorted(heartbeat_by_node.items())
     }
     accepted = [answer for answer in answers.values() if isinstance(answer, AcceptedHeartbeat)]
     if accepted:
@@ -121,23 +129,26 @@ async def record_heartbeats(
 
 
 def decide_change(
-    node: str, speaker: LockedNode | None, heartbeat: Heartbeat, now: datetime
+    node: str, locked_node: LockedNode | None, heartbeat: Heartbeat, now: datetime
 ) -> AcceptedHeartbeat | NodeAnswer | Exception:
     """Decide what one heartbeat changes, and the answer for its node. Pure."""
-    if speaker is None:
+    if locked_node is None:
         return NodeNotFound(f"No node {node:.80}. Register first.")
-    if speaker.over:
-        return Gone(OVER)
-    after = rules.apply_heartbeat(speaker.record, heartbeat, now.timestamp())
+    if locked_node.over:
+        return Gone(ATTEMPT_IS_OVER)
+    after = rules.apply_heartbeat(locked_node.record, heartbeat, now.timestamp())
     if isinstance(after, rules.StaleHeartbeat):
         return stale_boot_error()
-    answer = NodeAnswer(directive_seq=speaker.record.directive_seq, stop_by=speaker.stop_by)
+    answer = NodeAnswer(directive_seq=locked_node.record.directive_seq, stop_by=locked_node.stop_by)
     if isinstance(after, rules.IgnoredHeartbeat):
         return answer
-    stale = rules.is_stale(heartbeat, speaker.current)
+    is_stale = rules.is_stale(heartbeat, locked_node.current)
     refusal = GenerationIsStale("A newer generation was opened. Stop, and commit nothing.")
     return AcceptedHeartbeat(
-        speaker=speaker, heartbeat=heartbeat, after=after, answer=refusal if stale else answer
+        locked_node=locked_node,
+        heartbeat=heartbeat,
+        new_record=after,
+        answer=refusal if is_stale else answer,
     )
 
 
@@ -145,42 +156,44 @@ async def _write_changes(
     conn: AsyncConnection, accepted: Sequence[AcceptedHeartbeat], now: datetime
 ) -> None:
     await heartbeats.save(
-        conn, [(t.after, storable_text(t.heartbeat.error)) for t in accepted], now
+        conn, [(t.new_record, storable_text(t.heartbeat.error)) for t in accepted], now
     )
-    measured = [(t.speaker.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in accepted]
-    await step_metrics.add_all(conn, measured)
-    wakes = {t.after.attempt_id for t in accepted if t.must_act}
-    await leases.enqueue_all(conn, tables.attempts, wakes, now)
+    metrics = [
+        (t.locked_node.job_id, t.heartbeat.generation, t.heartbeat.metrics) for t in accepted
+    ]
+    await step_metrics.add_all(conn, metrics)
+    attempt_ids = {t.new_record.attempt_id for t in accepted if t.must_act}
+    await leases.enqueue_all(conn, tables.attempts, attempt_ids, now)
     notices = [t for t in accepted if t.is_notice]
-    progress = {t.speaker.job_id: _progress(t) for t in accepted if t.is_progress}
+    progress = {t.locked_node.job_id: _generation_progress(t) for t in accepted if t.is_progress}
     reports = [t for t in accepted if node_reports.has_reports(t.heartbeat)]
-    jobs = {t.speaker.job_id for t in (*notices, *reports)} | progress.keys()
+    jobs = {t.locked_node.job_id for t in (*notices, *reports)} | progress.keys()
     await locks.before_writing(conn, tables.jobs, jobs)
-    await job_versions.raise_all(conn, {t.speaker.job_id for t in notices}, now)
+    await job_versions.raise_all(conn, {t.locked_node.job_id for t in notices}, now)
     await events.add_all(conn, [_eviction_event(t, now) for t in notices])
-    for one in reports:
-        await node_reports.record_reports(conn, one.speaker, one.heartbeat, now)
+    for report in reports:
+        await node_reports.record_reports(conn, report.locked_node, report.heartbeat, now)
     await heartbeats.record_progress(conn, list(progress.values()), now)
 
 
 def _eviction_event(accepted: AcceptedHeartbeat, now: datetime) -> Event:
-    speaker, eviction = accepted.speaker, accepted.heartbeat.eviction
+    locked_node, eviction = accepted.locked_node, accepted.heartbeat.eviction
     assert eviction is not None, "it is one"
     return events.new_event(
-        speaker.job_id,
-        speaker.record.attempt_id,
+        locked_node.job_id,
+        locked_node.record.attempt_id,
         now,
         "node.eviction_notice",
-        f"Azure announced the eviction of one instance of attempt {speaker.attempt_number}",
+        f"Azure announced the eviction of one instance of attempt {locked_node.attempt_number}",
         level="warn",
-        data={"node": speaker.record.node_id, "not_before": eviction.not_before},
+        data={"node": locked_node.record.node_id, "not_before": eviction.not_before},
     )
 
 
-def _progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
+def _generation_progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
     heartbeat = accepted.heartbeat
     return GenerationProgress(
-        job_id=accepted.speaker.job_id,
+        job_id=accepted.locked_node.job_id,
         generation=heartbeat.generation,
         step=max(m.step for m in heartbeat.metrics),
         news=progress_of(heartbeat.metrics, heartbeat.save_cost),
@@ -188,16 +201,20 @@ def _progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
 
 
 async def _record_batch(
-    engine: AsyncEngine, sent: Sequence[ReceivedHeartbeat]
+    engine: AsyncEngine, batch: Sequence[ReceivedHeartbeat]
 ) -> list[NodeAnswer | Exception]:
-    now = max(one.at for one in sent)
+    now = max(received.received_at for received in batch)
     async with engine.begin() as conn:
-        answers = await record_heartbeats(conn, {one.node: one.heartbeat for one in sent}, now)
+        answers = await record_heartbeats(
+            conn, {received.node: received.heartbeat for received in batch}, now
+        )
     for answer in answers.values():
         if isinstance(answer, AcceptedHeartbeat):
-            _observe_gpus(answer.heartbeat, answer.speaker.region, answer.speaker.vm_size)
-    found = (answers[one.node] for one in sent)
-    return [answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in found]
+            _observe_gpus(answer.heartbeat, answer.locked_node.region, answer.locked_node.vm_size)
+    outcomes = (answers[received.node] for received in batch)
+    return [
+        answer.answer if isinstance(answer, AcceptedHeartbeat) else answer for answer in outcomes
+    ]
 
 
 def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
@@ -215,9 +232,9 @@ def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
 
 
 async def _find_directives(
-    engine: AsyncEngine, asked: Sequence[tuple[str, int]]
+    engine: AsyncEngine, keys: Sequence[tuple[str, int]]
 ) -> list[StandingDirective | None]:
     # Not with a ROLLBACK after it: psycopg then forgets what the connection has prepared.
     async with reading(engine).connect() as conn:
-        found = await heartbeats.standing_directives(conn, list(dict.fromkeys(asked)))
-    return [found.get(one) for one in asked]
+        directives = await heartbeats.standing_directives(conn, list(dict.fromkeys(keys)))
+    return [directives.get(key) for key in keys]

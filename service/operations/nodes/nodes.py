@@ -14,7 +14,7 @@ from service.domain.lifecycle.node import NodeRecord
 from service.domain.states import ATTEMPT_OVER
 from trainer.contract import UNSTORABLE, Generation
 
-OVER = "The attempt is over. Stop this node."
+ATTEMPT_IS_OVER = "The attempt is over. Stop this node."
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -25,7 +25,7 @@ class Standing:
     attempt: AttemptRow
     job: JobRow
     registered_at: float = 0.0  # unix seconds of the last fresh registration
-    came_again: bool = False  # it has registered before
+    was_known: bool = False  # it has registered before
 
 
 async def find_standing(conn: AsyncConnection, node: str) -> Standing:
@@ -33,7 +33,7 @@ async def find_standing(conn: AsyncConnection, node: str) -> Standing:
     record = await nodes.find(conn, node)
     if record is None:
         raise NodeNotFound(f"No node {node:.80}. Register first.")
-    attempt = await live_attempt(conn, record.attempt_id)
+    attempt = await require_live_attempt(conn, record.attempt_id)
     return Standing(
         node=record,
         attempt=attempt,
@@ -44,7 +44,7 @@ async def find_standing(conn: AsyncConnection, node: str) -> Standing:
 
 async def find_generation(conn: AsyncConnection, attempt_id: str, number: int) -> Generation | None:
     """Return the attempt's newest generation if it has this number."""
-    opened = await _current(conn, attempt_id)
+    opened = await _current_generation(conn, attempt_id)
     return opened.generation if opened and opened.generation.number == number else None
 
 
@@ -58,11 +58,11 @@ def storable_text(text: str) -> str:
     return UNSTORABLE.sub("\ufffd", text)
 
 
-async def live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
+async def require_live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
     """Return the attempt, or raise Gone when it has ended."""
     attempt = await attempts.find(conn, attempt_id)
     if attempt is None or attempt.state in ATTEMPT_OVER:
-        raise Gone(OVER)
+        raise Gone(ATTEMPT_IS_OVER)
     return attempt
 
 
@@ -73,11 +73,11 @@ async def find_job(conn: AsyncConnection, attempt: AttemptRow) -> JobRow:
     return job
 
 
-async def _current(conn: AsyncConnection, attempt_id: str) -> OpenedGeneration | None:
+async def _current_generation(conn: AsyncConnection, attempt_id: str) -> OpenedGeneration | None:
     return await generations.current(conn, attempt_id)
 
 
 async def current_number(conn: AsyncConnection, attempt_id: str) -> int:
     """Return the number of the attempt's newest generation; 0 before the first."""
-    opened = await _current(conn, attempt_id)
+    opened = await _current_generation(conn, attempt_id)
     return opened.generation.number if opened else 0

@@ -24,11 +24,11 @@ from service.domain.errors import Gone
 from service.domain.lifecycle.node import NodeRecord, apply_registration, node_id
 from service.domain.states import ATTEMPT_OVER
 from service.operations.nodes import nodes as nodes_operations
-from service.operations.nodes.nodes import OVER, Standing
+from service.operations.nodes.nodes import ATTEMPT_IS_OVER, Standing
 from trainer.contract import Registration, Span
 
-_LIST_AGAIN = timedelta(seconds=2)  # after a list without a machine that exists
-_SAME_SECONDS = 10.0  # more than a registration takes, less than a boot
+_RELIST_DELAY = timedelta(seconds=2)  # after a list without a machine that exists
+_SAME_BOOT_SECONDS = 10.0  # more than a registration takes, less than a boot
 
 
 @dataclass(frozen=True)
@@ -36,7 +36,7 @@ class PendingRegistration:
     """A registration, and when it arrived."""
 
     registration: Registration
-    at: datetime
+    received_at: datetime
 
     @cached_property
     def node(self) -> str:
@@ -60,7 +60,7 @@ class RegistrationBatcher:
         self._engine = engine
         register = partial(_register_batch, engine)
         self._batcher: Batcher[PendingRegistration, RegistrationAnswer] = Batcher(
-            register, key=lambda one: one.node
+            register, key=lambda pending: pending.node
         )
 
     async def register(self, registration: Registration, now: datetime) -> Standing | None:
@@ -72,81 +72,96 @@ class RegistrationBatcher:
         answer = await self._batcher.do(PendingRegistration(registration, now))
         if answer is RegistrationOutcome.KNOWN:
             async with self._engine.begin() as conn:
-                return await register_again(conn, registration, now)
+                return await register_known_machine(conn, registration, now)
         return answer if isinstance(answer, Standing) else None
 
 
 async def _register_batch(
-    engine: AsyncEngine, asked: Sequence[PendingRegistration]
+    engine: AsyncEngine, batch: Sequence[PendingRegistration]
 ) -> list[RegistrationAnswer]:
     async with engine.begin() as conn:
-        return await register_all(conn, asked)
+        return await register_all(conn, batch)
 
 
 async def register_all(
-    conn: AsyncConnection, asked: Sequence[PendingRegistration]
+    conn: AsyncConnection, batch: Sequence[PendingRegistration]
 ) -> list[RegistrationAnswer]:
     """Register machines; return an answer for each. Only new ones become nodes."""
-    now = max(one.at for one in asked)
-    found = await attempts.find_all(conn, {one.registration.attempt_id for one in asked})
-    live = {id_: row for id_, row in found.items() if row.state not in ATTEMPT_OVER}
-    listed = {one.node: one for one in asked if _is_listed(one, live)}
-    made = await nodes.add_all(conn, [_new_node(one) for one in listed.values()], now)
-    unseen = {one.registration.attempt_id for one in asked if one.node not in listed}
+    now = max(pending.received_at for pending in batch)
+    rows = await attempts.find_all(conn, {pending.registration.attempt_id for pending in batch})
+    live = {id_: row for id_, row in rows.items() if row.state not in ATTEMPT_OVER}
+    pending_by_node = {pending.node: pending for pending in batch if _is_listed(pending, live)}
+    new_nodes = await nodes.add_all(
+        conn, [_new_node(pending) for pending in pending_by_node.values()], now
+    )
+    unseen = {
+        pending.registration.attempt_id for pending in batch if pending.node not in pending_by_node
+    }
     await _enqueue_listing(conn, [live[id_] for id_ in unseen & live.keys()], now)
-    known = await _record_new_nodes(conn, [listed[node] for node in made], live, now)
+    jobs_by_id = await _record_new_nodes(
+        conn, [pending_by_node[node] for node in new_nodes], live, now
+    )
 
-    def answer(one: PendingRegistration) -> RegistrationAnswer:
-        attempt = live.get(one.registration.attempt_id)
+    def answer(pending: PendingRegistration) -> RegistrationAnswer:
+        attempt = live.get(pending.registration.attempt_id)
         if attempt is None:
-            return Gone(OVER)
-        if one.node not in made:
-            return RegistrationOutcome.KNOWN if one.node in listed else RegistrationOutcome.UNSEEN
-        return Standing(node=made[one.node], attempt=attempt, job=known[attempt.job_id])
+            return Gone(ATTEMPT_IS_OVER)
+        if pending.node not in new_nodes:
+            return (
+                RegistrationOutcome.KNOWN
+                if pending.node in pending_by_node
+                else RegistrationOutcome.UNSEEN
+            )
+        return Standing(
+            node=new_nodes[pending.node], attempt=attempt, job=jobs_by_id[attempt.job_id]
+        )
 
-    return [answer(one) for one in asked]
+    return [answer(pending) for pending in batch]
 
 
-def _is_listed(one: PendingRegistration, live: Mapping[str, AttemptRow]) -> bool:
-    attempt = live.get(one.registration.attempt_id)
-    return attempt is not None and one.registration.vm_id in attempt.vm_ids
+def _is_listed(pending: PendingRegistration, live: Mapping[str, AttemptRow]) -> bool:
+    attempt = live.get(pending.registration.attempt_id)
+    return attempt is not None and pending.registration.vm_id in attempt.vm_ids
 
 
-def _new_node(one: PendingRegistration) -> NodeRegistration:
-    record = apply_registration(None, one.registration, 0)
-    spans = [s.to_plain() for s in _in_service_time(one.registration, one.at.timestamp())]
-    return NodeRegistration(record=record, name=one.registration.name, spans=spans)
+def _new_node(pending: PendingRegistration) -> NodeRegistration:
+    record = apply_registration(None, pending.registration, 0)
+    spans = [
+        s.to_plain()
+        for s in _in_service_time(pending.registration, pending.received_at.timestamp())
+    ]
+    return NodeRegistration(record=record, name=pending.registration.name, spans=spans)
 
 
 async def _enqueue_listing(
-    conn: AsyncConnection, seen: Iterable[AttemptRow], now: datetime
+    conn: AsyncConnection, rows: Iterable[AttemptRow], now: datetime
 ) -> None:
-    at = {row.id: row.seen_at + _LIST_AGAIN if row.seen_at else now for row in seen}
+    at = {row.id: row.seen_at + _RELIST_DELAY if row.seen_at else now for row in rows}
     await leases.enqueue_all_by(conn, tables.attempts, at, now)
 
 
 async def _record_new_nodes(
     conn: AsyncConnection,
-    begun: Sequence[PendingRegistration],
+    registrations: Sequence[PendingRegistration],
     live: Mapping[str, AttemptRow],
     now: datetime,
 ) -> dict[str, JobRow]:
     """Add the events of new nodes and return their jobs, without waking reconcilers."""
-    job_ids = {live[one.registration.attempt_id].job_id for one in begun}
+    job_ids = {live[pending.registration.attempt_id].job_id for pending in registrations}
     await job_versions.raise_all(conn, job_ids, now)
-    told = [
-        _registered_event(live[one.registration.attempt_id], one.registration, "", now)
-        for one in begun
+    new_events = [
+        _registered_event(live[pending.registration.attempt_id], pending.registration, "", now)
+        for pending in registrations
     ]
-    await events.add_all(conn, told)
+    await events.add_all(conn, new_events)
     return await jobs.find_all(conn, job_ids)
 
 
-async def register_again(
+async def register_known_machine(
     conn: AsyncConnection, registration: Registration, now: datetime
 ) -> Standing:
     """Register a machine that has a node already; another boot of it adds an event. Raises Gone."""
-    attempt = await nodes_operations.live_attempt(conn, registration.attempt_id)
+    attempt = await nodes_operations.require_live_attempt(conn, registration.attempt_id)
     before = await nodes.lock(conn, node_id(attempt.id, registration.vm_id))
     assert before is not None, "a registered machine has a row"
     record = apply_registration(
@@ -155,7 +170,7 @@ async def register_again(
     if before != record:
         await _record_reboot(conn, record, registration, attempt, now)
     job = await nodes_operations.find_job(conn, attempt)
-    return Standing(node=record, attempt=attempt, job=job, came_again=True)
+    return Standing(node=record, attempt=attempt, job=job, was_known=True)
 
 
 async def _record_reboot(
@@ -165,9 +180,9 @@ async def _record_reboot(
     attempt: AttemptRow,
     now: datetime,
 ) -> None:
-    known = await nodes.spans(conn, record.node_id)
-    told = _in_service_time(registration, now.timestamp())
-    spans = [s.to_plain() for s in told if not _is_known(s, known)]
+    recorded_spans = await nodes.spans(conn, record.node_id)
+    reported_spans = _in_service_time(registration, now.timestamp())
+    spans = [s.to_plain() for s in reported_spans if not _is_known(s, recorded_spans)]
     record_now = replace(record, heard_at=now.timestamp())
     await nodes.save(conn, record_now, name=registration.name, registered_at=now)
     await nodes.add_spans(conn, record.node_id, spans)
@@ -180,9 +195,9 @@ async def _record_reboot(
 
 
 def _registered_event(
-    attempt: AttemptRow, registration: Registration, how: str, now: datetime
+    attempt: AttemptRow, registration: Registration, suffix: str, now: datetime
 ) -> Event:
-    message = f"Node {registration.name} registered{how}"
+    message = f"Node {registration.name} registered{suffix}"
     data = (
         {"vm_size": registration.vm_size, "network": list(registration.network)}
         if registration.network
@@ -193,18 +208,19 @@ def _registered_event(
 
 def _in_service_time(registration: Registration, now: float) -> list[Span]:
     """Return the spans by the service's clock: the node's may be hours off."""
-    off = now - registration.now if registration.now else 0.0
+    offset_s = now - registration.now if registration.now else 0.0
     return [
-        replace(s, started_at=s.started_at + off, ended_at=s.ended_at + off)
+        replace(s, started_at=s.started_at + offset_s, ended_at=s.ended_at + offset_s)
         for s in registration.spans
     ]
 
 
-def _is_known(span: Span, known: Sequence[Span]) -> bool:
+def _is_known(span: Span, recorded_spans: Sequence[Span]) -> bool:
     """Return whether the span was reported before.
 
     Clocks are compared again at each registration, so its start moves by some seconds.
     """
     return any(
-        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_SECONDS for k in known
+        k.name == span.name and abs(k.started_at - span.started_at) < _SAME_BOOT_SECONDS
+        for k in recorded_spans
     )

@@ -23,10 +23,10 @@ from service.operations.core.cache import Cache
 from service.operations.projects import operators
 
 _CACHED_SECONDS, _MOST_CACHED = 10.0, 10_000
-USE_NOTED_EVERY = timedelta(minutes=1)  # one write per key and minute, not per request
+USE_INTERVAL = timedelta(minutes=1)  # one write per key and minute, not per request
 
-_SEND = "Send the header `Authorization: Bearer rk-...`"
-_MAKE = (
+_HEADER_HINT = "Send the header `Authorization: Bearer rk-...`"
+_CREATE_HINT = (
     "A key of the same project makes another with POST /v1/api_keys; the operator of the service, "
     "with `python -m service.main key create --project NAME`."
 )
@@ -91,10 +91,10 @@ async def _write_key(
     created_by: str | None,
     name: str,
     now: datetime,
-    may: tuple[Scope, datetime | None],
+    grant: tuple[Scope, datetime | None],
 ) -> tuple[Key, str]:
-    """Write a new key; ``may`` is its scope and when it expires."""
-    scope, expires_at = may
+    """Write a new key; ``grant`` is its scope and when it expires."""
+    scope, expires_at = grant
     if expires_at is not None and expires_at <= now:
         raise InvalidRequest("expires_at is not in the future.", param="expires_at")
     secret = tokens.new_api_key()
@@ -131,10 +131,10 @@ async def list_keys(conn: AsyncConnection, project_id: str) -> list[Key]:
 
 def describe_key(key: Key) -> str:
     """Describe a key in one line, for a terminal."""
-    used = f"used {_format_minute(key.last_used_at)}" if key.last_used_at else "never used"
-    made = f"made {_format_minute(key.created_at)} by {key.created_by or 'key create'}"
-    ends = f"expires {_format_minute(key.expires_at)}" if key.expires_at else "never expires"
-    return f"{key.id}  rk-...{key.hint}  {key.scope}  {made}  {ends}  {used}  {key.name}"
+    last_use = f"used {_format_minute(key.last_used_at)}" if key.last_used_at else "never used"
+    creation = f"made {_format_minute(key.created_at)} by {key.created_by or 'key create'}"
+    expiry = f"expires {_format_minute(key.expires_at)}" if key.expires_at else "never expires"
+    return f"{key.id}  rk-...{key.hint}  {key.scope}  {creation}  {expiry}  {last_use}  {key.name}"
 
 
 async def revoke(
@@ -146,8 +146,9 @@ async def revoke(
 ) -> tuple[Key, int]:
     """Revoke the key; return it and the number of keys that the project has left.
 
-    Revoking twice is harmless, and the last key can be revoked too (``_MAKE`` says how to get
-    another). ``by``: the scope of the caller's key; InsufficientScope if the other key may do more.
+    Revoking twice is harmless, and the last key can be revoked too (``_CREATE_HINT`` says how to
+    get another). ``by``: the scope of the caller's key. Raises InsufficientScope if the other key
+    may do more.
     """
     key = await keys.get(conn, project_id, key_id)
     if key is None:
@@ -163,27 +164,27 @@ def cache(listener: Listener) -> Cache:
 
 
 async def authenticate(
-    engine: AsyncEngine, known: Cache, authorization: str | None, now: datetime
+    engine: AsyncEngine, cache: Cache, authorization: str | None, now: datetime
 ) -> Caller:
     """Return the caller whom the Authorization header names, or raise InvalidApiKey.
 
-    A key in the cache ``known`` is not looked up again.
+    A key in ``cache`` is not looked up again.
     """
     secret = _parse_key(authorization)
     digest = tokens.key_digest(secret)
-    key = await known.get(digest, partial(_look_up, engine, digest, now))
+    key = await cache.get(digest, partial(_find_key, engine, digest, now))
     if key is None:
-        raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_MAKE}")
+        raise InvalidApiKey(f"No API key of this service ends in {secret[-4:]!r}. {_CREATE_HINT}")
     if key.revoked_at is not None:
         raise InvalidApiKey(
             f"The API key {key.name!r} (it ends in {key.hint!r}) was revoked at "
-            f"{_format_minute(key.revoked_at)}. Use another one. {_MAKE}"
+            f"{_format_minute(key.revoked_at)}. Use another one. {_CREATE_HINT}"
         )
     if key.has_expired(now):
         assert key.expires_at is not None
         raise ExpiredApiKey(
             f"The API key {key.name!r} (it ends in {key.hint!r}) expired at "
-            f"{_format_minute(key.expires_at)}. Use another one. {_MAKE}"
+            f"{_format_minute(key.expires_at)}. Use another one. {_CREATE_HINT}"
         )
     return Caller(
         api_key_id=key.id,
@@ -193,30 +194,30 @@ async def authenticate(
     )
 
 
-async def _look_up(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | None:
+async def _find_key(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | None:
     """Return the key with this hash, if there is one, and record the use of a valid one."""
     async with reading(engine).connect() as conn:
         key = await keys.find(conn, digest)
     if key is None or key.revoked_at is not None or key.has_expired(now):
         return key
-    if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
+    if key.last_used_at is None or key.last_used_at < now - USE_INTERVAL:
         async with engine.begin() as conn:
-            await keys.touch(conn, key.id, now, now - USE_NOTED_EVERY)
+            await keys.touch(conn, key.id, now, now - USE_INTERVAL)
     return key
 
 
 def _parse_key(authorization: str | None) -> str:
     """Return the key in the header, or raise InvalidApiKey where it cannot be one."""
     if not authorization:
-        raise InvalidApiKey(f"No API key was sent. {_SEND}. {_MAKE}")
+        raise InvalidApiKey(f"No API key was sent. {_HEADER_HINT}. {_CREATE_HINT}")
     scheme, _, secret = authorization.partition(" ")
     secret = secret.strip()
     if scheme.lower() != "bearer" or not secret:
-        raise InvalidApiKey(f"The Authorization header has no bearer key. {_SEND}.")
+        raise InvalidApiKey(f"The Authorization header has no bearer key. {_HEADER_HINT}.")
     if not secret.startswith(tokens.KEY_PREFIX):
         raise InvalidApiKey(
             f"Keys of this service begin with {tokens.KEY_PREFIX!r}, and yours does not: "
-            f"is it another service's, or in quotes? {_SEND}."
+            f"is it another service's, or in quotes? {_HEADER_HINT}."
         )
     return secret
 

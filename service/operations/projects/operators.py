@@ -16,12 +16,12 @@ from service.domain.errors import (
 )
 
 
-def require_scope(has: Scope, needed: Scope) -> None:
-    """Raise InsufficientScope unless a key that ``has`` this scope may do what is ``needed``."""
-    if not has.includes(needed):
+def require_scope(granted: Scope, needed: Scope) -> None:
+    """Raise InsufficientScope unless the scope ``granted`` to a key includes ``needed``."""
+    if not granted.includes(needed):
         raise InsufficientScope(
-            f"This needs a key of the scope '{needed}', and yours has '{has}'. Use another key; "
-            "`rekindle keys list` shows what each may do."
+            f"This needs a key of the scope '{needed}', and yours has '{granted}'. Use another "
+            "key; `rekindle keys list` shows what each may do."
         )
 
 
@@ -60,21 +60,23 @@ async def act_in_project(engine: AsyncEngine, caller: Caller, named: str, operat
     if named == caller.project_id:
         return caller
     async with reading(engine).connect() as conn:
-        found = await keys.projects_named(conn, caller.project_id, named)
-    (own,) = (project for project in found if project.id == caller.project_id)
-    if own.name == named:
+        projects = await keys.projects_named(conn, caller.project_id, named)
+    (own_project,) = (project for project in projects if project.id == caller.project_id)
+    if own_project.name == named:
         return caller
-    if not operators or own.name != operators:
+    if not operators or own_project.name != operators:
         raise MismatchedProject(
             f"The header OpenAI-Project names {named!r}, and this key is of the project "
-            f"{own.name!r} ({own.id}). Leave the header out (OpenAI's client takes it from "
-            "OPENAI_PROJECT_ID), or use a key of that project."
+            f"{own_project.name!r} ({own_project.id}). Leave the header out (OpenAI's client takes "
+            "it from OPENAI_PROJECT_ID), or use a key of that project."
         )
     require_scope(caller.scope, Scope.OPERATOR)
-    others = sorted((p for p in found if p is not own), key=lambda project: project.id != named)
-    if not others:
+    other_projects = sorted(
+        (p for p in projects if p is not own_project), key=lambda project: project.id != named
+    )
+    if not other_projects:
         raise ProjectNotFound(
             f"No project has the id or the name {named!r:.80}. All of them: "
             "GET /v1/organization/projects, or rekindle projects."
         )
-    return replace(caller, project_id=others[0].id, operates=True)
+    return replace(caller, project_id=other_projects[0].id, operates=True)

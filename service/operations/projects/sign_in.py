@@ -15,17 +15,21 @@ from service.domain.errors import InvalidSignIn
 from service.operations.projects import keys
 
 NAME: Final = "console"  # of the keys
-KEY_LIFE: Final = timedelta(hours=12)
-TOKEN_LIFE: Final = timedelta(minutes=10)
+KEY_LIFETIME: Final = timedelta(hours=12)
+TOKEN_LIFETIME: Final = timedelta(minutes=10)
 
 
 async def create_token(
-    conn: AsyncConnection, project: str, scope: Scope, now: datetime, life: timedelta = TOKEN_LIFE
+    conn: AsyncConnection,
+    project: str,
+    scope: Scope,
+    now: datetime,
+    lifetime: timedelta = TOKEN_LIFETIME,
 ) -> str:
     """Return a new token for a key of this project, which is made if need be."""
-    granted = SignInGrant(await key_rows.project(conn, project, now), scope)
+    grant = SignInGrant(await key_rows.project(conn, project, now), scope)
     token = tokens.new_sign_in_token()
-    await sign_in.add(conn, tokens.key_digest(token), granted, now, now + life)
+    await sign_in.add(conn, tokens.key_digest(token), grant, now, now + lifetime)
     return token
 
 
@@ -34,13 +38,13 @@ async def exchange(conn: AsyncConnection, token: str, now: datetime) -> tuple[Ke
 
     Raises InvalidSignIn, which does not say whether the token was wrong, used or expired.
     """
-    granted = await sign_in.use(conn, tokens.key_digest(token), now)
-    if granted is None:
+    grant = await sign_in.use(conn, tokens.key_digest(token), now)
+    if grant is None:
         raise InvalidSignIn(
             "This sign-in link is not valid: a link works once and for 10 minutes. Create another "
             "with `python -m service.main sign-in`, or sign in with an API key."
         )
-    await key_rows.revoke_expired(conn, granted.project_id, NAME, now)
+    await key_rows.revoke_expired(conn, grant.project_id, NAME, now)
     return await keys.create_for_token(
-        conn, granted.project_id, NAME, now, scope=granted.scope, expires_at=now + KEY_LIFE
+        conn, grant.project_id, NAME, now, scope=grant.scope, expires_at=now + KEY_LIFETIME
     )

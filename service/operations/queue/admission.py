@@ -33,17 +33,17 @@ from service.domain.states import CapacityType
 from service.instruments import QUEUE_WAIT
 from service.operations.projects.keys import find_project_id
 
-_EXACT = 10  # positions that are always kept up to date; further back to within a tenth
+_EXACT_POSITIONS = 10  # positions that are always kept up to date; further back to within a tenth
 # A queued job does not try offerings that Azure refused this recently: admitted jobs detect when
 # capacity is back, and a job that left the queue to try would lose its position.
-_REFUSED_LATELY = timedelta(hours=1)
-_RECHECK = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
+_REFUSAL_MEMORY = timedelta(hours=1)
+_RECHECK_DELAY = timedelta(seconds=15)  # recheck of a region whose quota of cores is used up
 
 
 async def request_admission(
     engine: AsyncEngine,
     row: JobRow,
-    usual: ProjectQuota,
+    default_quota: ProjectQuota,
     prices: Mapping[Offering, Price],
     now: datetime,
 ) -> bool:
@@ -54,8 +54,8 @@ async def request_admission(
     async with engine.begin() as conn:
         if await queue.is_admitted(conn, row.id):
             return True
-        gang = gang_of(row)
-        admitted = await _admit_now(conn, gang, usual, now)
+        gang = make_gang(row)
+        admitted = await _admit_now(conn, gang, default_quota, now)
         if admitted is None:
             await queue.enqueue(conn, await _open_gang(conn, row, prices, now), now)
             return False
@@ -63,44 +63,54 @@ async def request_admission(
         return True
 
 
-async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: datetime) -> int:
+async def admit_waiting_jobs(
+    conn: AsyncConnection, default_quota: ProjectQuota, now: datetime
+) -> int:
     """Admit the jobs that may start, update the others' positions; return the number admitted."""
     await queue.take_turn(conn)
-    known = await queue.waiting(conn)
-    if not known:
+    entries = await queue.waiting(conn)
+    if not entries:
         return 0
-    waiting = [waits for waits, _ in known.values()]
-    projects = await _project_usages(conn, {w.project_id for w in waiting}, usual)
+    waiting = [entry for entry, _ in entries.values()]
+    projects = await _project_usages(conn, {w.project_id for w in waiting}, default_quota)
     regions = await quotas.regions(conn, now)
     decision = await asyncio.to_thread(
         decide_admissions, waiting, projects, regions, now
     )  # may be thousands
-    news = [told for told in decision.told if _should_publish(known[told.job_id][1], told)]
-    named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
-    await locks.lock_rows(conn, tables.jobs, named)
+    updates = [
+        standing
+        for standing in decision.told
+        if _should_publish(entries[standing.job_id][1], standing)
+    ]
+    job_ids = [a.job_id for a in decision.admitted] + [standing.job_id for standing in updates]
+    await locks.lock_rows(conn, tables.jobs, job_ids)
     await queue.admit(conn, decision.admitted, now)
-    await queue.write_standings(conn, news, now)
-    new = {told.job_id: told.why for told in news if known[told.job_id][1].position is None}
-    await queue.note_waits(conn, new, now)
+    await queue.write_standings(conn, updates, now)
+    reasons = {
+        standing.job_id: standing.why
+        for standing in updates
+        if entries[standing.job_id][1].position is None
+    }
+    await queue.note_waits(conn, reasons, now)
     for job_id in (admitted.job_id for admitted in decision.admitted):
-        waits, _ = known[job_id]
-        QUEUE_WAIT.observe(waits.priority, value=(now - waits.since).total_seconds())
+        entry, _ = entries[job_id]
+        QUEUE_WAIT.observe(entry.priority, value=(now - entry.since).total_seconds())
     return len(decision.admitted)
 
 
 async def mark_full_regions(
-    conn: AsyncConnection, job_id: str, places: Sequence[OfferingState], nodes: int, now: datetime
+    conn: AsyncConnection, job_id: str, states: Sequence[OfferingState], nodes: int, now: datetime
 ) -> list[OfferingState]:
-    """Mark the places whose region has too few free Spot cores for the job as sold out.
+    """Mark the offerings whose region has too few free Spot cores for the job as sold out.
 
     Holds the lock on core counts until the transaction ends: the caller must write the attempt that
     takes the cores.
     """
     if not await quotas.any_region(conn, now):
-        return list(places)
+        return list(states)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
-    return [_mark_if_full(place, regions.get(place.offering.pool), nodes, now) for place in places]
+    return [_mark_if_full(state, regions.get(state.offering.pool), nodes, now) for state in states]
 
 
 async def find_jobs_with_room(
@@ -112,47 +122,47 @@ async def find_jobs_with_room(
     attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
     attempt.
     """
-    known = await quotas.any_region(conn, now)
-    if known:
+    has_quotas = await quotas.any_region(conn, now)
+    if has_quotas:
         await jobs.take_turn(conn, "cores")
-    kept = await queue.admitted(conn, requests, now)
-    regions = await quotas.regions(conn, now) if known else {}
+    reservations = await queue.admitted(conn, requests, now)
+    regions = await quotas.regions(conn, now) if has_quotas else {}
     with_room = set()
-    for job_id, (region, cores) in sorted(kept.items()):
+    for job_id, (region, cores) in sorted(reservations.items()):
         offering, nodes = requests[job_id]
-        found, sku = regions.get(offering.pool), lookup(offering.vm_size)
-        if found is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
+        region_cores, sku = regions.get(offering.pool), lookup(offering.vm_size)
+        if region_cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
             with_room.add(job_id)
             continue
-        more = nodes * sku.vcpus - (cores if region == offering.pool else 0)
-        if more <= found.free:
-            regions[offering.pool] = found.with_more(more)
+        extra_cores = nodes * sku.vcpus - (cores if region == offering.pool else 0)
+        if extra_cores <= region_cores.free:
+            regions[offering.pool] = region_cores.with_more(extra_cores)
             with_room.add(job_id)
     return with_room
 
 
 async def requeue_job(
-    conn: AsyncConnection, row: JobRow, places: Sequence[OfferingState], now: datetime
+    conn: AsyncConnection, row: JobRow, states: Sequence[OfferingState], now: datetime
 ) -> bool:
     """Send a job that found no free cores in time back into the queue; return whether it was sent.
 
-    The caller holds the job. ``places`` come from ``mark_full_regions``; none may be requested now.
-    The job queues for the places that lack only cores, so that others do not starve it.
-    It stays admitted if there is no such place, or if its deadline allows it to buy on demand: a
+    The caller holds the job. ``states`` come from ``mark_full_regions``; none may be requested now.
+    The job queues for the offerings that lack only cores, so that others do not starve it.
+    It stays admitted if there is no such offering, or if its deadline allows it to buy on demand: a
     job that waits for a price or for Azure keeps cores from no other.
     """
     terms = row.constraints
     too_expensive = {
-        p.offering for p in places if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
+        p.offering for p in states if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
     }
-    bought = terms.buys([p.offering for p in places if p.offering not in too_expensive])
-    if any(o.capacity_type is CapacityType.ON_DEMAND for o in bought):
+    affordable = terms.buys([p.offering for p in states if p.offering not in too_expensive])
+    if any(o.capacity_type is CapacityType.ON_DEMAND for o in affordable):
         return False
-    lacking = {p.offering for p in places if p.shortage and not p.shortage.in_a_row} - too_expensive
+    lacking = {p.offering for p in states if p.shortage and not p.shortage.in_a_row} - too_expensive
     if not lacking:
         return False
-    others = {p.offering for p in places} - lacking
-    return await queue.send_back(conn, gang_of(row, others), row.since, now)
+    excluded = {p.offering for p in states} - lacking
+    return await queue.send_back(conn, make_gang(row, excluded), row.since, now)
 
 
 async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) -> None:
@@ -162,23 +172,23 @@ async def reserve_cores(conn: AsyncConnection, row: JobRow, offering: Offering) 
 
 
 async def set_quota(
-    conn: AsyncConnection, name: str, changes: dict[str, float | None], usual: ProjectQuota
+    conn: AsyncConnection, name: str, changes: dict[str, float | None], default_quota: ProjectQuota
 ) -> None:
     """Change the quota of the project of that name; members that are not named stay."""
     project_id = await find_project_id(conn, name)
-    (project,) = await quotas.of(conn, {}, [project_id], usual)
+    (project,) = await quotas.of(conn, {}, [project_id], default_quota)
     quota = ProjectQuota(**vars(project.quota) | changes)
     if min(quota.max_jobs or 0, quota.max_gpus or 0) < 0 or quota.weight <= 0:
         raise InvalidRequest("Numbers of jobs and GPUs are 0 or more, and a weight is above 0.")
     await quotas.put(conn, project_id, quota)
 
 
-async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) -> str:
+async def describe_quota(conn: AsyncConnection, name: str, default_quota: ProjectQuota) -> str:
     """Describe a project's quota in one line, for a terminal."""
-    (project,) = await _project_usages(conn, [await find_project_id(conn, name)], usual)
+    (project,) = await _project_usages(conn, [await find_project_id(conn, name)], default_quota)
     quota = project.quota
     jobs_, gpus = (
-        "any number" if most is None else str(most) for most in (quota.max_jobs, quota.max_gpus)
+        "any number" if limit is None else str(limit) for limit in (quota.max_jobs, quota.max_gpus)
     )
     return (
         f"Project {name}: {project.jobs} jobs under way of {jobs_}, "
@@ -186,7 +196,7 @@ async def describe_quota(conn: AsyncConnection, name: str, usual: ProjectQuota) 
     )
 
 
-def gang_of(
+def make_gang(
     row: JobRow, closed: Collection[Offering] = (), too_expensive: Collection[Offering] = ()
 ) -> Gang:
     """Return the job's request: the most GPUs of any option, and the cores in each region.
@@ -196,19 +206,19 @@ def gang_of(
     """
     plan, terms = row.parsed_plan, row.constraints
     nodes = plan.chosen.nodes
-    every = [option.offering for option in plan.options]
-    allowed = [o for o in every if not terms.forbids(o, None, 0)]
-    bought = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
-    open_ = [o for o in bought if o not in closed]
+    offerings = [option.offering for option in plan.options]
+    allowed = [o for o in offerings if not terms.forbids(o, None, 0)]
+    affordable = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
+    open_ = [o for o in affordable if o not in closed]
     wants = [
         RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
-        for offering in open_ or bought or every
+        for offering in open_ or affordable or offerings
     ]
     return Gang(
         job_id=row.id,
         project_id=row.project_id,
         priority=terms.priority,
-        gpus=nodes * max(_gpus(offering.vm_size) for offering in every),
+        gpus=nodes * max(_gpus(offering.vm_size) for offering in offerings),
         wants=tuple(dict.fromkeys(wants)),
     )
 
@@ -222,19 +232,19 @@ async def _open_gang(
     ended.
     """
     plan, terms = row.parsed_plan, row.constraints
-    every, nodes = [option.offering for option in plan.options], plan.chosen.nodes
-    known = await capacity_outages.open_shortages(conn, every)
+    offerings, nodes = [option.offering for option in plan.options], plan.chosen.nodes
+    shortages = await capacity_outages.open_shortages(conn, offerings)
     refused = {
         o
-        for o, short in known.items()
-        if o.capacity_type is CapacityType.SPOT and short.covers(now - _REFUSED_LATELY, nodes)
+        for o, shortage in shortages.items()
+        if o.capacity_type is CapacityType.SPOT and shortage.covers(now - _REFUSAL_MEMORY, nodes)
     }
-    too_expensive = {o for o in every if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
-    return gang_of(row, refused, too_expensive)
+    too_expensive = {o for o in offerings if terms.forbids(o, prices.get(o), _gpus(o.vm_size))}
+    return make_gang(row, refused, too_expensive)
 
 
 async def _admit_now(
-    conn: AsyncConnection, gang: Gang, usual: ProjectQuota, now: datetime
+    conn: AsyncConnection, gang: Gang, default_quota: ProjectQuota, now: datetime
 ) -> AdmittedJob | None:
     """Admit a job that need not wait, or return None.
 
@@ -242,7 +252,7 @@ async def _admit_now(
     """
     if await queue.has_waiting(conn):
         return None
-    (project,) = await quotas.of(conn, {}, [gang.project_id], usual)
+    (project,) = await quotas.of(conn, {}, [gang.project_id], default_quota)
     quota = project.quota
     limited = quota.max_jobs is not None or quota.max_gpus is not None
     if not limited and not await quotas.any_region(conn, now):
@@ -250,46 +260,48 @@ async def _admit_now(
     await queue.take_turn(conn)
     if await queue.has_waiting(conn):
         return None
-    projects = await _project_usages(conn, [gang.project_id], usual)
-    alone = decide_admissions([gang.waiting(now)], projects, await quotas.regions(conn, now), now)
-    return alone.admitted[0] if alone.admitted else None
+    projects = await _project_usages(conn, [gang.project_id], default_quota)
+    decision = decide_admissions(
+        [gang.waiting(now)], projects, await quotas.regions(conn, now), now
+    )
+    return decision.admitted[0] if decision.admitted else None
 
 
 async def _project_usages(
-    conn: AsyncConnection, project_ids: Sequence[str] | set[str], usual: ProjectQuota
+    conn: AsyncConnection, project_ids: Sequence[str] | set[str], default_quota: ProjectQuota
 ) -> list[ProjectUsage]:
-    held = await queue.admitted_usage(conn, project_ids)
-    return await quotas.of(conn, held, project_ids, usual)
+    usage = await queue.admitted_usage(conn, project_ids)
+    return await quotas.of(conn, usage, project_ids, default_quota)
 
 
-def _should_publish(before: WrittenStanding, told: WaitingJob) -> bool:
+def _should_publish(before: WrittenStanding, standing: WaitingJob) -> bool:
     """Return whether the new position is worth a write: most of ten thousand jobs move little."""
-    if before.position is None or before.code != told.code:
+    if before.position is None or before.code != standing.code:
         return True
-    if told.position <= _EXACT:
-        return (before.position, before.why) != (told.position, told.why)
-    return abs(before.position - told.position) > told.position / _EXACT
+    if standing.position <= _EXACT_POSITIONS:
+        return (before.position, before.why) != (standing.position, standing.why)
+    return abs(before.position - standing.position) > standing.position / _EXACT_POSITIONS
 
 
 def _mark_if_full(
-    place: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
+    state: OfferingState, cores: RegionCores | None, nodes: int, now: datetime
 ) -> OfferingState:
-    offering, sku = place.offering, lookup(place.offering.vm_size)
+    offering, sku = state.offering, lookup(state.offering.vm_size)
     if cores is None or sku is None or offering.capacity_type is not CapacityType.SPOT:
-        return place
+        return state
     needed = nodes * sku.vcpus
     if needed <= cores.free:
-        return place
-    left = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.pool}"
-    short = Shortage(
+        return state
+    availability = f"{max(cores.free, 0)} of {cores.limit} Spot cores are free in {offering.pool}"
+    shortage = Shortage(
         offering=offering,
         since=now,
-        ends_at=now + _RECHECK,
+        ends_at=now + _RECHECK_DELAY,
         in_a_row=0,
         nodes=nodes,
-        reason=humanize.as_sentence(f"{left}, and {needed} are needed"),
+        reason=humanize.as_sentence(f"{availability}, and {needed} are needed"),
     )
-    return replace(place, shortage=short)
+    return replace(state, shortage=shortage)
 
 
 def _spot_cores(offering: Offering, nodes: int) -> int:

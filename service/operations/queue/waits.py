@@ -31,9 +31,9 @@ from service.pricing.source import PriceSource, known_prices
 _WAITING = {JobState.QUEUED, JobState.RECOVERING}
 _LIVE = {*_WAITING, JobState.RUNNING}
 _HAS_MACHINES = {AttemptState.STARTING, AttemptState.RUNNING}
-_FRESH = timedelta(minutes=5)  # of past outages; the current one is read each time
+_HISTORY_LIFETIME = timedelta(minutes=5)  # of past outages; the current one is read each time
 
-_Spots = tuple[frozenset[Offering], int]
+_HistoryKey = tuple[frozenset[Offering], int]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +42,9 @@ class WaitForecasts:
 
     engine: AsyncEngine
     prices: PriceSource
-    known: dict[_Spots, tuple[datetime, CapacityHistory]] = field(default_factory=dict)
+    cached_histories: dict[_HistoryKey, tuple[datetime, CapacityHistory]] = field(
+        default_factory=dict
+    )
 
     async def add_forecasts(self, overview: JobOverview, now: datetime) -> JobOverview:
         """Return the job with forecasts of queue, capacity outage and later evictions."""
@@ -51,24 +53,25 @@ class WaitForecasts:
             return overview
         if facts.queue is not None:
             overview = replace(overview, turn=await self._forecast_queue(job.id, facts.queue, now))
-        elastic, requests = job.plan.get("elastic"), facts.queue is None and _waits_now(overview)
+        elastic = job.plan.get("elastic")
+        requests = facts.queue is None and _is_waiting_for_machines(overview)
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
             return overview
         terms, nodes = job.constraints, job.plan["options"][0]["nodes"]
-        kept = await self._affordable(terms, job.plan)
-        spots = [o for o in kept if o.capacity_type is CapacityType.SPOT]
+        affordable = await self._affordable(terms, job.plan)
+        spots = [o for o in affordable if o.capacity_type is CapacityType.SPOT]
         if not spots:
             return overview
-        if len(kept) > len(spots):
-            overview = replace(overview, slack=_slack(terms, overview, now))
+        if len(affordable) > len(spots):
+            overview = replace(overview, slack=_spot_wait_limit(terms, overview, now))
         if requests:
             overview = await self._add_outage(overview, spots, nodes, now)
             if overview.wait is None and job.waits_for:
                 overview = replace(overview, turn=await self._forecast_cores(overview, now))
         if not elastic:
-            past = await self._read_capacity_history(spots, nodes, now)
+            history = await self._read_capacity_history(spots, nodes, now)
             overview = replace(
-                overview, aftermath=capacity_outages.expected_aftermath(past, len(spots))
+                overview, aftermath=capacity_outages.expected_aftermath(history, len(spots))
             )
         return overview
 
@@ -82,10 +85,10 @@ class WaitForecasts:
                 refused.values(), nodes, now
             ):
                 return overview
-            past = await machine_history.request_outcomes(conn, spots, nodes, now)
-        self._cache(spots, nodes, now, past)
+            history = await machine_history.request_outcomes(conn, spots, nodes, now)
+        self._cache(spots, nodes, now, history)
         return replace(
-            overview, wait=capacity_outages.expected_wait(list(refused.values()), past, now)
+            overview, wait=capacity_outages.expected_wait(list(refused.values()), history, now)
         )
 
     async def _forecast_queue(
@@ -98,54 +101,59 @@ class WaitForecasts:
             queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
             if not queue:
                 return None
-            known, passed = await quotas.regions(conn, now), standing.code is WaitReason.GANG
-            return await _forecast_admission(conn, queue, known, now, passed_over=passed)
+            regions, is_passed_over = (
+                await quotas.regions(conn, now),
+                standing.code is WaitReason.GANG,
+            )
+            return await _forecast_admission(conn, queue, regions, now, passed_over=is_passed_over)
 
     async def _forecast_cores(
         self, overview: JobOverview, now: datetime
     ) -> AdmissionForecast | None:
         """Return when cores become free for an admitted job whose regions have none."""
-        job, wants = overview.job, admission.gang_of(overview.job).wants
+        job, wants = overview.job, admission.make_gang(overview.job).wants
         requests = QueueEntry(
             project_id=job.project_id, since=now, wants=wants, lasts=overview.to_come
         )
         async with self.engine.connect() as conn:
-            known = await quotas.regions(conn, now, besides=job.id)
-            if any(_fits(want, known.get(want.region)) for want in wants):
+            regions = await quotas.regions(conn, now, besides=job.id)
+            if any(_fits(want, regions.get(want.region)) for want in wants):
                 return None
-            return await _forecast_admission(conn, [requests], known, now, besides=job.id)
+            return await _forecast_admission(conn, [requests], regions, now, besides=job.id)
 
     async def _read_capacity_history(
         self, spots: Sequence[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
         """Return the recent answers to requests for these offerings, at most some minutes old."""
-        at, past = self.known.get((frozenset(spots), nodes), (None, None))
-        if at is None or past is None or now - at > _FRESH:
+        at, history = self.cached_histories.get((frozenset(spots), nodes), (None, None))
+        if at is None or history is None or now - at > _HISTORY_LIFETIME:
             async with self.engine.connect() as conn:
-                past = await machine_history.request_outcomes(conn, spots, nodes, now)
-            self._cache(spots, nodes, now, past)
-        return past
+                history = await machine_history.request_outcomes(conn, spots, nodes, now)
+            self._cache(spots, nodes, now, history)
+        return history
 
     def _cache(
-        self, spots: Sequence[Offering], nodes: int, now: datetime, past: CapacityHistory
+        self, spots: Sequence[Offering], nodes: int, now: datetime, history: CapacityHistory
     ) -> None:
-        for old in [key for key, (at, _) in self.known.items() if now - at > _FRESH]:
-            del self.known[old]
-        self.known[frozenset(spots), nodes] = (now, past)
+        for old in [
+            key for key, (at, _) in self.cached_histories.items() if now - at > _HISTORY_LIFETIME
+        ]:
+            del self.cached_histories[old]
+        self.cached_histories[frozenset(spots), nodes] = (now, history)
 
     async def _affordable(self, terms: JobConstraints, plan: Mapping[str, Any]) -> list[Offering]:
         """Return the job's offerings within its limits at today's prices."""
-        places = [
+        offerings = [
             _offering(o["region"], o["vm_size"], o["capacity_type"], o.get("engine"))
             for o in plan["options"]
         ]
         prices: dict[Offering, Price] = {}
         if terms.max_price is not None:
-            prices = dict(zip(places, map(_price, plan["options"]), strict=True))
-            prices |= await known_prices(self.prices, places)
+            prices = dict(zip(offerings, map(_price, plan["options"]), strict=True))
+            prices |= await known_prices(self.prices, offerings)
         return [
             o
-            for o in dict.fromkeys(places)
+            for o in dict.fromkeys(offerings)
             if not terms.forbids(o, prices.get(o), gpus_per_machine(o.vm_size))
         ]
 
@@ -153,15 +161,15 @@ class WaitForecasts:
 async def _forecast_admission(
     conn: AsyncConnection,
     queue: Sequence[QueueEntry],
-    known: Mapping[str, RegionCores],
+    regions: Mapping[str, RegionCores],
     now: datetime,
     *,
     besides: str = "",
     passed_over: bool = False,
 ) -> AdmissionForecast:
     """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
-    wanted = {want.region for requests in queue for want in requests.wants}
-    free = {region: cores.free for region, cores in known.items() if region in wanted}
+    wanted_regions = {want.region for requests in queue for want in requests.wants}
+    free = {region: cores.free for region, cores in regions.items() if region in wanted_regions}
     holds = await turn_rows.holding(conn, free, now, besides=besides)
     if holds is None:
         return queue_forecast.TOO_MANY
@@ -172,7 +180,7 @@ def _fits(want: RegionRequest, cores: RegionCores | None) -> bool:
     return not want.cores or cores is None or want.cores <= cores.free
 
 
-def _waits_now(overview: JobOverview) -> bool:
+def _is_waiting_for_machines(overview: JobOverview) -> bool:
     attempt = overview.facts.attempt
     return overview.facts.state in _WAITING and not (attempt and attempt.state in _HAS_MACHINES)
 
@@ -189,11 +197,11 @@ def _offering(region: str, vm_size: str, capacity_type: str, engine: str | None)
 
 def _price(option: Mapping[str, Any]) -> Price:
     """Return the price of an option of a stored plan."""
-    hourly, listed = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
-    return Price(hourly=hourly, on_demand_hourly=listed)
+    hourly, on_demand = (Decimal(option[name]) for name in ("hourly", "on_demand_hourly"))
+    return Price(hourly=hourly, on_demand_hourly=on_demand)
 
 
-def _slack(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:
+def _spot_wait_limit(terms: JobConstraints, overview: JobOverview, now: datetime) -> float | None:
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None

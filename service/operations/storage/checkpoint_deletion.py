@@ -14,7 +14,7 @@ from service.domain.models.lineage import ModelSource
 from service.domain.states import JOB_TERMINAL
 from service.operations.attempts import heads
 from service.operations.models import checkpoint_models, model_references
-from service.storage.store import LISTED, BlobStore
+from service.storage.store import MAX_LISTED, BlobStore
 from trainer.contract import HEAD, MANIFEST
 
 
@@ -34,7 +34,7 @@ async def delete(
             raise ModelNotFound(
                 f"No checkpoint {name!r:.80} of a job of yours. See GET /v1/models."
             )
-        _require_over(job, name)
+        _require_ended(job, name)
         paths = await checkpoints.paths_of_step(conn, job.id, source.step)
         await _require_unread(conn, project_id, source, list(paths), name)
         if any(paths.values()):
@@ -47,7 +47,7 @@ async def delete(
     return freed
 
 
-def _require_over(job: JobRow, name: str) -> None:
+def _require_ended(job: JobRow, name: str) -> None:
     if job.state not in JOB_TERMINAL:
         raise Conflict(
             f"Job {job.id} is {job.state} and may resume from {name}: cancel it, or wait for "
@@ -76,14 +76,14 @@ async def _mark_deleted(
 async def _remove_from_head(store: BlobStore, job_id: str, paths: dict[str, bool]) -> None:
     """Remove the paths from HEAD; no node commits to a job that is over."""
     head, etag = await heads.read(store, job_id)
-    left = tuple(c for c in head.checkpoints if c.path not in paths)
-    if left != head.checkpoints:
-        new = replace(head, checkpoints=left)
+    remaining = tuple(c for c in head.checkpoints if c.path not in paths)
+    if remaining != head.checkpoints:
+        new = replace(head, checkpoints=remaining)
         await store.write(job_id, HEAD, new.to_json().encode(), if_match=etag)
 
 
 async def _delete_folder(store: BlobStore, job_id: str, path: str) -> int:
-    blobs = await store.list_blobs(job_id, f"{path}/", most=LISTED)
+    blobs = await store.list_blobs(job_id, f"{path}/", most=MAX_LISTED)
     for blob in sorted(blobs, key=lambda b: b.name != f"{path}/{MANIFEST}"):
         await store.delete(job_id, blob.name)
     return sum(blob.size for blob in blobs)

@@ -17,18 +17,18 @@ from service.storage.store import BlobStore
 
 # Not for new jobs (see above): an alarm is raised once, so a temporary container must not use it.
 GRACE = timedelta(hours=1)
-_AT_ONCE = 10_000  # ids in one query
+_IDS_PER_QUERY = 10_000  # ids in one query
 
 
 async def list_unknown_containers(
     engine: AsyncEngine, store: BlobStore, now: datetime
 ) -> list[str]:
     """Return the names of unknown containers that are older than ``GRACE``. Raises StorageError."""
-    listed = await store.list_containers(JOB)
-    old = [c.name for c in listed if now - c.modified_at >= GRACE]
-    known: set[str] = set()
-    for start in range(0, len(old), _AT_ONCE):
-        query = select(jobs.c.id).where(among(jobs.c.id, old[start : start + _AT_ONCE]))
+    containers = await store.list_containers(JOB)
+    old = [c.name for c in containers if now - c.modified_at >= GRACE]
+    known_ids: set[str] = set()
+    for start in range(0, len(old), _IDS_PER_QUERY):
+        query = select(jobs.c.id).where(among(jobs.c.id, old[start : start + _IDS_PER_QUERY]))
         async with engine.connect() as conn:
-            known.update((await conn.execute(query)).scalars())
-    return [name for name in old if name not in known]
+            known_ids.update((await conn.execute(query)).scalars())
+    return [name for name in old if name not in known_ids]

@@ -12,10 +12,10 @@ from typing import Any
 
 from service.domain.errors import ContentChanged, ServiceError
 from service.operations.storage import manifests
-from service.storage.store import SMALL, BlobStore
+from service.storage.store import SMALL_BYTES, BlobStore
 from trainer.contract import MANIFEST, FileEntry, InputFile, Manifest
 
-_MEND = "Restore the blob (versions, soft delete), or train again."
+_REMEDY = "Restore the blob (versions, soft delete), or train again."
 
 
 async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -> Manifest:
@@ -25,7 +25,7 @@ async def read_manifest(store: BlobStore, job_id: str, result: dict[str, Any]) -
     """
     path = str(result["path"])
     data = await manifests.load(store, job_id, path)
-    if fault := difference(data, result["manifest_sha256"]):
+    if fault := describe_difference(data, result["manifest_sha256"]):
         raise _content_changed(job_id, f"{path}/{MANIFEST}", fault)
     return await manifests.parse(data)
 
@@ -40,16 +40,18 @@ async def open_file(
     and BlobNotFound.
     """
     name = f"{path}/{file.name}"
-    found = await store.properties(job_id, name)
-    if found.size != file.size:
-        raise _content_changed(job_id, name, f"it has {found.size} bytes instead of {file.size}")
-    if found.etag != file.etag:
+    properties = await store.properties(job_id, name)
+    if properties.size != file.size:
+        raise _content_changed(
+            job_id, name, f"it has {properties.size} bytes instead of {file.size}"
+        )
+    if properties.etag != file.etag:
         fault = _content_changed(job_id, name, "it was written again, with other bytes")
         async for _ in verify_chunks(
-            store.stream(job_id, name, if_match=found.etag), file.sha256, fault
+            store.stream(job_id, name, if_match=properties.etag), file.sha256, fault
         ):
             pass
-    chunks = store.stream(job_id, name, offset=offset, if_match=found.etag)
+    chunks = store.stream(job_id, name, offset=offset, if_match=properties.etag)
     if offset:
         return chunks
     return verify_chunks(
@@ -61,36 +63,36 @@ async def verify_chunks(
     chunks: AsyncIterator[bytes], sha256: str, fault: ServiceError
 ) -> AsyncIterator[bytes]:
     """Pass chunks on, the last one only if the hash of all matches; else raise ``fault``."""
-    digest, held = hashlib.sha256(), b""
+    digest, pending = hashlib.sha256(), b""
     async for chunk in chunks:
-        if held:
-            yield held
+        if pending:
+            yield pending
         await asyncio.to_thread(digest.update, chunk)
-        held = chunk
+        pending = chunk
     if digest.hexdigest() != sha256:
         raise fault
-    yield held
+    yield pending
 
 
-async def read_input(store: BlobStore, file: InputFile, most: int = SMALL) -> bytes:
+async def read_input(store: BlobStore, file: InputFile, most: int = SMALL_BYTES) -> bytes:
     """Return a model's file of at most ``most`` bytes, or raise ValueError where its hash differs.
 
     Raises what `BlobStore.read` raises as well.
     """
     container, name = file.path.split("/", 1)
     data, _ = await store.read(container, name, most=most)
-    if file.sha256 and (fault := difference(data, file.sha256)):
+    if file.sha256 and (fault := describe_difference(data, file.sha256)):
         raise ValueError(f"{file.path} is not what was committed: {fault}")
     return data
 
 
-def difference(data: bytes, sha256: str | None) -> str:
+def describe_difference(data: bytes, sha256: str | None) -> str:
     """Describe how the hash of the data differs; return an empty text if it does not."""
-    found = hashlib.sha256(data).hexdigest()
-    return f"its sha256 is {found}" if found != sha256 else ""
+    digest = hashlib.sha256(data).hexdigest()
+    return f"its sha256 is {digest}" if digest != sha256 else ""
 
 
 def _content_changed(job_id: str, name: str, fault: str) -> ContentChanged:
     return ContentChanged(
-        f"Blob {name} of container {job_id} is not what the job has committed: {fault}. {_MEND}"
+        f"Blob {name} of container {job_id} is not what the job has committed: {fault}. {_REMEDY}"
     )

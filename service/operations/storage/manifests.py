@@ -8,7 +8,7 @@ import asyncio
 from service.storage.store import BlobStore, BlobTooLarge
 from trainer.contract import MANIFEST, Manifest
 
-LONGEST = 64 * 2**20  # bytes; the sums of 8 TiB of blocks have three quarters of it
+MAX_MANIFEST_BYTES = 64 * 2**20  # bytes; the sums of 8 TiB of blocks have three quarters of it
 
 
 class ManifestUnusable(ValueError):
@@ -18,9 +18,9 @@ class ManifestUnusable(ValueError):
 async def load(store: BlobStore, job_id: str, path: str) -> bytes:
     """Return the manifest in folder ``path``. Raises ManifestUnusable and StorageError."""
     try:
-        return (await store.read(job_id, f"{path}/{MANIFEST}", most=LONGEST))[0]
+        return (await store.read(job_id, f"{path}/{MANIFEST}", most=MAX_MANIFEST_BYTES))[0]
     except BlobTooLarge:
-        raise ManifestUnusable(f"is longer than {LONGEST} bytes") from None
+        raise ManifestUnusable(f"is longer than {MAX_MANIFEST_BYTES} bytes") from None
 
 
 async def parse(data: bytes) -> Manifest:

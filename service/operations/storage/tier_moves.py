@@ -31,7 +31,7 @@ from service.domain.storage.access_tiers import (
 from service.operations.models import model_references
 from service.operations.storage.tiers import (
     FolderInspection,
-    Outside,
+    StorageServices,
     inspect_folder,
     missing_folder_error,
     rehydration_message,
@@ -50,7 +50,7 @@ class MoveRequest:
 
 
 def quote(
-    seen: FolderInspection,
+    inspection: FolderInspection,
     redundancy: str,
     tier: AccessTier,
     priority: ArchivePriority,
@@ -60,36 +60,44 @@ def quote(
 
     Raises CheckpointNotFound or ModelNotFound when its blobs were deleted.
     """
-    folder = seen.folder
+    folder = inspection.folder
     standing = FolderFacts(
         what=folder.name,
-        job_is_over=folder.job_is_over,
+        job_is_over=folder.is_job_over,
         newer=folder.newer,
         milestone=folder.milestone,
         redundancy=redundancy,
-        needed_by=seen.needed_by,
+        needed_by=inspection.needed_by,
     )
-    if why := rules.tier_refusal(standing, tier):
-        raise Conflict(why, param="tier")
-    if seen.presence is Presence.GONE:
+    if reason := rules.tier_refusal(standing, tier):
+        raise Conflict(reason, param="tier")
+    if inspection.presence is Presence.GONE:
         raise missing_folder_error(folder)
-    if seen.presence is Presence.REHYDRATING and _is_moving_elsewhere(seen, tier):
-        raise Archived(rehydration_message(seen) + " Azure accepts no other move until then.")
-    return storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now)
+    if inspection.presence is Presence.REHYDRATING and _is_moving_elsewhere(inspection, tier):
+        raise Archived(rehydration_message(inspection) + " Azure accepts no other move until then.")
+    return storage_cost.quote_move(inspection.blobs, tier, priority, inspection.prices, now)
 
 
 async def quote_move(
-    engine: AsyncEngine, outside: Outside, request: MoveRequest, now: Callable[[], datetime]
+    engine: AsyncEngine,
+    services: StorageServices,
+    request: MoveRequest,
+    now: Callable[[], datetime],
 ) -> tuple[FolderInspection, TierMoveQuote]:
     """Inspect the folder and quote the move; raises as ``quote`` does."""
-    seen = await inspect_folder(
-        engine, outside, request.project_id, request.job_id, request.checkpoint_id
+    inspection = await inspect_folder(
+        engine, services, request.project_id, request.job_id, request.checkpoint_id
     )
-    return seen, quote(seen, outside.account.redundancy, request.tier, request.priority, now())
+    return inspection, quote(
+        inspection, services.account.redundancy, request.tier, request.priority, now()
+    )
 
 
 async def request_move(
-    engine: AsyncEngine, outside: Outside, request: MoveRequest, now: Callable[[], datetime]
+    engine: AsyncEngine,
+    services: StorageServices,
+    request: MoveRequest,
+    now: Callable[[], datetime],
 ) -> tuple[FolderInspection, TierMoveQuote, TierMove | None]:
     """Inspect, quote and write the request. No move: the folder is in that tier and stays there.
 
@@ -97,22 +105,26 @@ async def request_move(
     request is written by then, and the worker of another request was stopped.
     """
     while True:
-        seen, move_quote = await quote_move(engine, outside, request, now)
-        folder = seen.folder
+        inspection, move_quote = await quote_move(engine, services, request, now)
+        folder = inspection.folder
         async with engine.begin() as conn:
             await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))
             before = await tier_moves.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is request.tier:
-                return seen, move_quote, await _repeat_request(conn, seen, request, before, now())
+                return (
+                    inspection,
+                    move_quote,
+                    await _repeat_request(conn, inspection, request, before, now()),
+                )
             if request.tier is AccessTier.ARCHIVE and await _is_needed_now(
                 conn, request, folder.source
             ):
                 continue
-            if await _is_unchanged(conn, seen, before, now()):
+            if await _is_unchanged(conn, inspection, before, now()):
                 return (
-                    seen,
+                    inspection,
                     move_quote,
-                    await _write_request(conn, seen, request, move_quote, before, now()),
+                    await _write_request(conn, inspection, request, move_quote, before, now()),
                 )
 
 
@@ -122,41 +134,41 @@ async def _is_needed_now(conn: AsyncConnection, request: MoveRequest, source: Mo
 
 
 async def _is_unchanged(
-    conn: AsyncConnection, seen: FolderInspection, before: TierMove | None, now: datetime
+    conn: AsyncConnection, inspection: FolderInspection, before: TierMove | None, now: datetime
 ) -> bool:
     """Return whether the folder's moves are unchanged since the inspection.
 
     Stops the worker of another request: blob by blob it would outdate every inspection.
     """
-    mark = await tier_moves.mark(conn, seen.folder.job_id, seen.folder.path)
-    if before is not None and mark.lease_token is not None:
+    version = await tier_moves.mark(conn, inspection.folder.job_id, inspection.folder.path)
+    if before is not None and version.lease_token is not None:
         await tier_moves.take_over(conn, before, now)
         return False
-    return mark == seen.mark
+    return version == inspection.moves_version
 
 
 async def _repeat_request(
     conn: AsyncConnection,
-    seen: FolderInspection,
+    inspection: FolderInspection,
     request: MoveRequest,
     before: TierMove,
     now: datetime,
 ) -> TierMove | None:
     """Return the open move of the same request; hurry a rehydration if the new priority is high."""
-    expected_at = _ready_at(seen.blobs, request.tier, request.priority, now)
+    expected_at = _ready_at(inspection.blobs, request.tier, request.priority, now)
     if (
         request.priority is ArchivePriority.HIGH
         and before.priority is not request.priority
         and expected_at
     ):
-        charge = before.charge + _hurry_charge(seen, request.tier, now)
+        charge = before.charge + _high_priority_charge(inspection, request.tier, now)
         await tier_moves.hurry(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
 
 
 async def _write_request(
     conn: AsyncConnection,
-    seen: FolderInspection,
+    inspection: FolderInspection,
     request: MoveRequest,
     move_quote: TierMoveQuote,
     before: TierMove | None,
@@ -165,11 +177,11 @@ async def _write_request(
     """Write the request and return it; None where nothing is left to move."""
     if before is None and not move_quote.blobs:
         return None
-    folder, due_at = seen.folder, now
+    folder, due_at = inspection.folder, now
     if before is not None:
-        await tier_moves.replace(conn, before, _unmoved_charge(seen, before), now)
+        await tier_moves.replace(conn, before, _unmoved_charge(inspection, before), now)
         due_at += leases.LEASE  # by then a request in flight has reached Blob
-    asked = TierMove(
+    move = TierMove(
         id=new_id("tier", now),
         job_id=folder.job_id,
         checkpoint_id=folder.checkpoint_id,
@@ -178,36 +190,36 @@ async def _write_request(
         priority=request.priority,
         charge=move_quote.charge,
         asked_at=now,
-        expected_at=_ready_at(seen.blobs, request.tier, request.priority, now),
+        expected_at=_ready_at(inspection.blobs, request.tier, request.priority, now),
         ended_at=None,
         outcome=None,
         step=folder.step,
     )
-    await tier_moves.add(conn, asked, due_at)
-    data = {"move": asked.id, "tier": asked.tier, "charge": str(move_quote.charge.normalize())}
-    await events.add(conn, folder.job_id, now, "storage.tier_asked", _sentence(asked), data=data)
-    return asked
+    await tier_moves.add(conn, move, due_at)
+    data = {"move": move.id, "tier": move.tier, "charge": str(move_quote.charge.normalize())}
+    await events.add(conn, folder.job_id, now, "storage.tier_asked", _move_message(move), data=data)
+    return move
 
 
-def _hurry_charge(seen: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
+def _high_priority_charge(inspection: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
     """Return the extra cost of high priority for the blobs that are not back yet."""
-    quick, slow = (
-        storage_cost.quote_move(seen.blobs, tier, priority, seen.prices, now).charge
+    high, standard = (
+        storage_cost.quote_move(inspection.blobs, tier, priority, inspection.prices, now).charge
         for priority in (ArchivePriority.HIGH, ArchivePriority.STANDARD)
     )
-    return quick - slow
+    return high - standard
 
 
-def _unmoved_charge(seen: FolderInspection, before: TierMove) -> Decimal:
+def _unmoved_charge(inspection: FolderInspection, before: TierMove) -> Decimal:
     """Return the cost of what a replaced move has not moved, priced as of its request."""
-    left = storage_cost.quote_move(
-        seen.blobs, before.tier, before.priority, seen.prices, before.asked_at
+    unmoved_quote = storage_cost.quote_move(
+        inspection.blobs, before.tier, before.priority, inspection.prices, before.asked_at
     )
-    return left.charge
+    return unmoved_quote.charge
 
 
-def _is_moving_elsewhere(seen: FolderInspection, tier: AccessTier) -> bool:
-    return any(b.rehydrating not in (None, tier) for b in seen.blobs)
+def _is_moving_elsewhere(inspection: FolderInspection, tier: AccessTier) -> bool:
+    return any(b.rehydrating not in (None, tier) for b in inspection.blobs)
 
 
 def _ready_at(
@@ -219,11 +231,11 @@ def _ready_at(
     return now + rules.time_to_rehydrate(archived, priority)
 
 
-def _sentence(asked: TierMove) -> str:
-    what = "the final model" if asked.step is None else f"the checkpoint of step {asked.step}"
-    if asked.expected_at is None:
-        return f"Move of {what} to tier {asked.tier} requested"
+def _move_message(move: TierMove) -> str:
+    label = "the final model" if move.step is None else f"the checkpoint of step {move.step}"
+    if move.expected_at is None:
+        return f"Move of {label} to tier {move.tier} requested"
     return (
-        f"Rehydration of {what} requested ({asked.priority} priority): ready at "
-        f"{asked.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
+        f"Rehydration of {label} requested ({move.priority} priority): ready at "
+        f"{move.expected_at:%Y-%m-%d %H:%M} UTC at the latest"
     )

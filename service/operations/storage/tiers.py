@@ -29,13 +29,13 @@ from service.operations.jobs.jobs import get as get_job
 from service.operations.models import model_references
 from service.pricing import storage_prices
 from service.pricing.source import PriceSource, PricesUnavailable
-from service.storage.store import LISTED, BlobStore, StorageError
+from service.storage.store import MAX_LISTED, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outside:
+class StorageServices:
     """External services that an inspection needs."""
 
     store: BlobStore
@@ -61,7 +61,7 @@ class StoredFolder:
     step: int | None
     newer: int | None
     milestone: bool
-    job_is_over: bool
+    is_job_over: bool
 
     @property
     def source(self) -> ModelSource:
@@ -76,14 +76,14 @@ class StoredFolder:
     @property
     def route(self) -> str:
         """Return the API's path of the folder's tier."""
-        which = f"checkpoints/{self.checkpoint_id}" if self.checkpoint_id else "model"
-        return f"/v1/fine_tuning/jobs/{self.job_id}/{which}/tier"
+        resource = f"checkpoints/{self.checkpoint_id}" if self.checkpoint_id else "model"
+        return f"/v1/fine_tuning/jobs/{self.job_id}/{resource}/tier"
 
     @property
     def command(self) -> str:
         """Return the command that brings the folder back."""
-        which = f" --checkpoint {self.checkpoint_id}" if self.checkpoint_id else ""
-        return f"rekindle tier {self.job_id} hot{which}"
+        option = f" --checkpoint {self.checkpoint_id}" if self.checkpoint_id else ""
+        return f"rekindle tier {self.job_id} hot{option}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,8 +93,8 @@ class FolderInspection:
     folder: StoredFolder
     blobs: list[TieredBlob]
     prices: StoragePrices
-    under_way: TierMove | None
-    mark: TierMoveVersion | None = None  # of the folder's moves, before the blobs were listed
+    current_move: TierMove | None
+    moves_version: TierMoveVersion | None = None  # from before the blobs were listed
     needed_by: tuple[str, ...] = ()  # jobs that are not over and read it
 
     @property
@@ -103,23 +103,23 @@ class FolderInspection:
         return rules.folder_presence(self.blobs)
 
 
-async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
+async def list_folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
     """Return all folders that can be moved: checkpoints, newest first, and the final model."""
-    over = job.state in JOB_TERMINAL
-    found = [
+    is_over = job.state in JOB_TERMINAL
+    checkpoints = [
         StoredFolder(
             job_id=job.id,
-            path=place.path,
-            checkpoint_id=place.id,
-            step=place.step,
-            newer=place.newer,
-            milestone=place.milestone,
-            job_is_over=over,
+            path=row.path,
+            checkpoint_id=row.id,
+            step=row.step,
+            newer=row.newer,
+            milestone=row.milestone,
+            is_job_over=is_over,
         )
-        for place in await tier_moves.places(conn, job.id)
+        for row in await tier_moves.places(conn, job.id)
     ]
     if job.result is None or lineage.is_deleted(job.result):
-        return found
+        return checkpoints
     path = str(job.result["path"])
     model = StoredFolder(
         job_id=job.id,
@@ -128,14 +128,14 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
         step=None,
         newer=None,
         milestone=False,
-        job_is_over=over,
+        is_job_over=is_over,
     )
-    return [*found, model]
+    return [*checkpoints, model]
 
 
 async def inspect_folder(
     engine: AsyncEngine,
-    outside: Outside,
+    services: StorageServices,
     project_id: str,
     job_id: str,
     checkpoint_id: str | None,
@@ -144,82 +144,86 @@ async def inspect_folder(
 
     Lists the blobs last: decisions need the newest list.
     """
-    prices = await outside.read_prices() or storage_prices.TABLE
+    prices = await services.read_prices() or storage_prices.TABLE
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
-        found = [f for f in await folders(conn, job) if f.checkpoint_id == checkpoint_id]
-        if not found:
+        matches = [f for f in await list_folders(conn, job) if f.checkpoint_id == checkpoint_id]
+        if not matches:
             raise _not_found(job, checkpoint_id)
-        mark = await tier_moves.mark(conn, job_id, found[0].path)
-        under_way = await tier_moves.open_for(conn, job_id, found[0].path)
-        needed_by = await model_references.list_readers(conn, project_id, found[0].source)
+        version = await tier_moves.mark(conn, job_id, matches[0].path)
+        under_way = await tier_moves.open_for(conn, job_id, matches[0].path)
+        needed_by = await model_references.list_readers(conn, project_id, matches[0].source)
     return FolderInspection(
-        folder=found[0],
-        blobs=await outside.store.list_stored(job_id, f"{found[0].path}/", most=LISTED),
+        folder=matches[0],
+        blobs=await services.store.list_stored(job_id, f"{matches[0].path}/", most=MAX_LISTED),
         prices=prices,
-        under_way=under_way,
-        mark=mark,
+        current_move=under_way,
+        moves_version=version,
         needed_by=needed_by,
     )
 
 
 async def check_paid_resume(
-    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+    engine: AsyncEngine, services: StorageServices, project_id: str, job_id: str
 ) -> None:
     """Raise Archived if a job that stopped for lack of money could not read its checkpoint."""
     async with engine.connect() as conn:
         job = await get_job(conn, project_id, job_id)
     if job.over_budget_at is not None and job.pause_requested_at is None:
-        await require_readable_checkpoint(engine, outside, project_id, job_id)
+        await require_readable_checkpoint(engine, services, project_id, job_id)
 
 
 async def require_readable_checkpoint(
-    engine: AsyncEngine, outside: Outside, project_id: str, job_id: str
+    engine: AsyncEngine, services: StorageServices, project_id: str, job_id: str
 ) -> None:
     """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
         if not await tier_moves.has_places(conn, job_id):
             return
         job = await get_job(conn, project_id, job_id)
-        kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]
+        checkpoint_folders = [
+            folder for folder in await list_folders(conn, job) if folder.checkpoint_id
+        ]
     stopped = job.pause_requested_at or job.over_budget_at
     if stopped is None or job.state in JOB_TERMINAL:
         return
     with suppress(StorageError):
-        for folder in kept:
-            seen = await inspect_folder(engine, outside, project_id, job_id, folder.checkpoint_id)
-            if seen.presence is not Presence.GONE:
-                require_online(seen)
+        for folder in checkpoint_folders:
+            inspection = await inspect_folder(
+                engine, services, project_id, job_id, folder.checkpoint_id
+            )
+            if inspection.presence is not Presence.GONE:
+                require_online(inspection)
                 return
-        if kept:
-            raise missing_folder_error(kept[0])
+        if checkpoint_folders:
+            raise missing_folder_error(checkpoint_folders[0])
 
 
-def require_online(seen: FolderInspection) -> None:
+def require_online(inspection: FolderInspection) -> None:
     """Raise Archived, with every way back, unless the folder can be read.
 
     Raises CheckpointNotFound or ModelNotFound when nothing of it is left.
     """
-    if seen.presence is Presence.ONLINE:
+    if inspection.presence is Presence.ONLINE:
         return
-    if seen.presence is Presence.GONE:
-        raise missing_folder_error(seen.folder)
-    if seen.presence is Presence.REHYDRATING:
-        raise Archived(rehydration_message(seen) + " Try again then.")
-    name, folder = seen.folder.name, seen.folder
-    standard, high = rehydration_quotes(seen)
+    if inspection.presence is Presence.GONE:
+        raise missing_folder_error(inspection.folder)
+    if inspection.presence is Presence.REHYDRATING:
+        raise Archived(rehydration_message(inspection) + " Try again then.")
+    name, folder = inspection.folder.name, inspection.folder
+    standard, high = rehydration_quotes(inspection)
     raise Archived(
         f"{name[:1].upper()}{name[1:]} is archived. Bring it back first: {folder.command}, or "
-        f'POST {folder.route} {{"tier": "hot"}}. That takes up to {hours(standard)} and costs '
-        f'${cents(standard)}; with "priority": "high" (--priority high) about {hours(high)} and '
-        f"${cents(high)}."
+        f'POST {folder.route} {{"tier": "hot"}}. That takes up to {format_hours(standard)} and '
+        f'costs ${format_cost(standard)}; with "priority": "high" (--priority high) about '
+        f"{format_hours(high)} and ${format_cost(high)}."
     )
 
 
-def missing_message(job_id: str, what: str) -> str:
+def missing_message(job_id: str, subject: str) -> str:
     """Return the message about a deleted blob or folder."""
     return (
-        f"{what} of container {job_id} was deleted from the storage account. "
+        f"{subject} of container {job_id} was deleted from the storage account. "
         "Restore it there (soft delete, versions), or train again."
     )
 
@@ -230,35 +234,37 @@ def missing_folder_error(folder: StoredFolder) -> CheckpointNotFound | ModelNotF
     return CheckpointNotFound(text) if folder.checkpoint_id else ModelNotFound(text)
 
 
-def rehydration_message(seen: FolderInspection) -> str:
+def rehydration_message(inspection: FolderInspection) -> str:
     """Return the sentence about a rehydration, with the time at which it ends."""
-    name = seen.folder.name
-    expected_at = seen.under_way.expected_at if seen.under_way else None
-    when = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
-    how = next((b.priority for b in seen.blobs if b.priority), ArchivePriority.STANDARD)
+    name = inspection.folder.name
+    expected_at = inspection.current_move.expected_at if inspection.current_move else None
+    completion = f", at {expected_at:%Y-%m-%d %H:%M} UTC at the latest" if expected_at else ""
+    priority = next((b.priority for b in inspection.blobs if b.priority), ArchivePriority.STANDARD)
     return (
-        f"{name[:1].upper()}{name[1:]} is on its way back from the archive ({how} priority{when})."
+        f"{name[:1].upper()}{name[1:]} is on its way back from the archive "
+        f"({priority} priority{completion})."
     )
 
 
 def rehydration_quotes(
-    seen: FolderInspection,
+    inspection: FolderInspection,
 ) -> tuple[storage_cost.Rehydration, storage_cost.Rehydration]:
     """Return cost and duration of a rehydration, with standard and with high priority."""
     standard, high = (
-        storage_cost.quote_rehydration(seen.blobs, p, seen.prices) for p in ArchivePriority
+        storage_cost.quote_rehydration(inspection.blobs, p, inspection.prices)
+        for p in ArchivePriority
     )
     return standard, high
 
 
-def hours(way: storage_cost.Rehydration) -> str:
+def format_hours(rehydration: storage_cost.Rehydration) -> str:
     """Return the duration of a rehydration in hours, for a sentence."""
-    return f"{way.takes.total_seconds() / 3600:.1f}".removesuffix(".0") + " h"
+    return f"{rehydration.takes.total_seconds() / 3600:.1f}".removesuffix(".0") + " h"
 
 
-def cents(way: storage_cost.Rehydration) -> str:
+def format_cost(rehydration: storage_cost.Rehydration) -> str:
     """Return the cost of a rehydration in dollars, to a hundredth of a cent."""
-    return f"{way.cost:.4f}"
+    return f"{rehydration.cost:.4f}"
 
 
 def _not_found(job: JobRow, checkpoint_id: str | None) -> CheckpointNotFound | ModelNotFound:

@@ -65,7 +65,7 @@ class Arm:
             ) from error
         except AzureError as error:
             raise MarketUnavailable(f"Azure cannot be asked: {error.message}") from error
-        return _answer(response, path)
+        return _parse_response(response, path)
 
     async def close(self) -> None:
         """Close the connections and the credential."""
@@ -84,18 +84,18 @@ class Arm:
         await self.close()
 
 
-def _answer(response: AsyncHttpResponse, path: str) -> Json:
+def _parse_response(response: AsyncHttpResponse, path: str) -> Json:
     if response.status_code != 200:
-        told = f"{path} was answered {response.status_code}: {response.text():.300}"
+        message = f"{path} was answered {response.status_code}: {response.text():.300}"
         remedy = _REMEDIES.get(response.status_code, "")
-        raise MarketUnavailable(f"{told} {remedy}".rstrip(), retry_after(response.headers))
+        raise MarketUnavailable(f"{message} {remedy}".rstrip(), retry_after(response.headers))
     try:
-        found = response.json()
+        body = response.json()
     except ValueError as error:
         raise MarketUnavailable(f"{path} was answered with no JSON: {error}") from error
-    if not isinstance(found, dict):
+    if not isinstance(body, dict):
         raise MarketUnavailable(f"{path} was answered with no object.")
-    return found
+    return body
 
 
 def retry_after(headers: Mapping[str, str]) -> float:

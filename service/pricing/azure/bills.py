@@ -15,7 +15,7 @@ from service.pricing.azure.arm import Arm
 from service.pricing.market import MarketUnavailable
 
 VERSION = "2025-03-01"
-PAGES_AT_MOST = 50
+MAX_PAGES = 50
 _AMOUNT, _QUANTITY, _DAY = "CostUSD", "UsageQuantity", "UsageDate"
 _TAG, _CATEGORY = "TagValue", "MeterCategory"
 
@@ -33,22 +33,22 @@ class AzureBills:
     async def billed(self, since: date, until: date) -> list[BilledDay]:
         """Return the bills of tagged and of untagged resources, from two queries."""
         name, value = self._owner
-        mine = {"tags": {"name": name, "operator": "In", "values": [value]}}
-        ours = await self._pages(_question(since, until, self._tag, mine))
-        by_owner = await self._pages(_question(since, until, name))
-        return ours + [replace(b, attempt_id=UNTAGGED) for b in by_owner if not b.attempt_id]
+        owner_filter = {"tags": {"name": name, "operator": "In", "values": [value]}}
+        tagged = await self._pages(_query_body(since, until, self._tag, owner_filter))
+        by_owner = await self._pages(_query_body(since, until, name))
+        return tagged + [replace(b, attempt_id=UNTAGGED) for b in by_owner if not b.attempt_id]
 
     async def _pages(self, body: dict[str, Any]) -> list[BilledDay]:
         link = self._path
-        found: list[BilledDay] = []
-        for _ in range(PAGES_AT_MOST):
+        days: list[BilledDay] = []
+        for _ in range(MAX_PAGES):
             page = await self._arm.post(link, VERSION, body)
             properties = page.get("properties")
             if not isinstance(properties, dict):
                 raise MarketUnavailable("Cost Management answered without properties.")
-            found += _rows(properties)
+            days += _rows(properties)
             if not (link := properties.get("nextLink") or ""):
-                return found
+                return days
         raise MarketUnavailable("Cost Management's answer does not end.")
 
     async def close(self) -> None:
@@ -56,7 +56,7 @@ class AzureBills:
         await self._arm.close()
 
 
-def _question(
+def _query_body(
     since: date, until: date, tag: str, only: dict[str, Any] | None = None
 ) -> dict[str, Any]:
     """Return the body of a query by day, value of ``tag`` and meter; ``only``: its filter."""
@@ -98,8 +98,8 @@ def _rows(properties: dict[str, Any]) -> Iterable[BilledDay]:
         raise MarketUnavailable(f"Cost Management's rows cannot be read: {error!r}") from error
 
 
-def _finite(told: object) -> Decimal:
-    found = Decimal(str(told))
-    if not found.is_finite():
-        raise ValueError(f"{told!r} is no number")
-    return found
+def _finite(value: object) -> Decimal:
+    number = Decimal(str(value))
+    if not number.is_finite():
+        raise ValueError(f"{value!r} is no number")
+    return number

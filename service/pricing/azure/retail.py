@@ -26,14 +26,14 @@ from service.pricing.source import PricesUnavailable
 
 API_VERSION = "2023-01-01-preview"
 REQUEST_SECONDS = 20.0
-PAGES_AT_MOST = 50  # for one size in one region; the real list has one
+MAX_PAGES = 50  # for one size in one region; the real list has one
 MACHINE_SECONDS = 300.0  # longest use of a listed machine price
 STORAGE_SECONDS = 600.0  # the same for storage, whose prices change a few times a year
 
 
 @dataclass(frozen=True)
 class Quotes:
-    """Prices of a place; ``unreadable``: one of its rows that could not be read, or ""."""
+    """Prices of a pool; ``unreadable``: one of its rows that could not be read, or ""."""
 
     prices: dict[CapacityType, Price]
     unreadable: str
@@ -57,8 +57,8 @@ class RetailPrices:
     ) -> None:
         self._now = now or _wall_clock
         self._guard = PriceGuard(memory or ProcessMemory(), self._now)
-        self._machines = PriceListCache(self._quoted, MACHINE_SECONDS, clock)
-        self._storage = PriceListCache(self._listed, STORAGE_SECONDS, clock)
+        self._machines = PriceListCache(self._fetch_quotes, MACHINE_SECONDS, clock)
+        self._storage = PriceListCache(self._fetch_storage_prices, STORAGE_SECONDS, clock)
         self._url = f"{base_url}/api/retail/prices"
         self._client = httpx.AsyncClient(
             verify=ssl.create_default_context(cafile=ca_path or None), timeout=REQUEST_SECONDS
@@ -69,42 +69,44 @@ class RetailPrices:
 
         Raises PricesUnavailable if the list has only prices that cannot be read.
         """
-        found: dict[Offering, Price] = {}
+        price_by_offering: dict[Offering, Price] = {}
         unreadable = ""
-        for place in sorted({spot_pool_of(offering) for offering in offerings}):
-            quotes = await self._machines.of(place)
+        for pool in sorted({spot_pool_of(offering) for offering in offerings}):
+            quotes = await self._machines.get(pool)
             unreadable = unreadable or quotes.unreadable
             for offering in offerings:
                 price = quotes.prices.get(offering.capacity_type)
-                if spot_pool_of(offering) == place and price:
-                    found[offering] = price
-        if unreadable and not found:
+                if spot_pool_of(offering) == pool and price:
+                    price_by_offering[offering] = price
+        if unreadable and not price_by_offering:
             raise PricesUnavailable(unreadable)
-        return found
+        return price_by_offering
 
     async def storage(self, account: StorageAccount) -> StoragePrices:
         """Return the account's storage prices: recently listed ones, else the dated table."""
-        return await self._storage.of(account) if account.region else storage_prices.TABLE
+        return await self._storage.get(account) if account.region else storage_prices.TABLE
 
     async def close(self) -> None:
         """Close the connections."""
         await self._client.aclose()
 
-    async def _quoted(self, place: SpotPool) -> Quotes:
+    async def _fetch_quotes(self, pool: SpotPool) -> Quotes:
         """Fetch the prices of a VM size in a region by capacity type."""
-        sku = lookup(place.vm_size)
+        sku = lookup(pool.vm_size)
         conditions = {
             "serviceName": "Virtual Machines",
-            "armRegionName": place.region.lower(),
-            "armSkuName": sku.vm_size if sku else place.vm_size,
+            "armRegionName": pool.region.lower(),
+            "armSkuName": sku.vm_size if sku else pool.vm_size,
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        told = machine_prices.parse_prices(rows, place, self._now())
-        unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
-        return Quotes(await self._guard.machines(place, told), unreadable)
+        listed_prices = machine_prices.parse_prices(rows, pool, self._now())
+        unreadable = next(
+            (listed.fault for listed in listed_prices.values() if listed.unreadable), ""
+        )
+        return Quotes(await self._guard.machines(pool, listed_prices), unreadable)
 
-    async def _listed(self, account: StorageAccount) -> StoragePrices:
+    async def _fetch_storage_prices(self, account: StorageAccount) -> StoragePrices:
         conditions = {
             "serviceName": "Storage",
             "productName": storage_prices.PRODUCT,
@@ -112,19 +114,21 @@ class RetailPrices:
             "priceType": "Consumption",
         }
         rows = [row async for row in self._rows(conditions)]
-        told = storage_prices.parse_prices(rows, account, self._now())
-        found = await self._guard.storage(account, told)
-        unreadable = next((listed.fault for listed in told.values() if listed.unreadable), "")
-        if unreadable and not found:
+        listed_prices = storage_prices.parse_prices(rows, account, self._now())
+        prices = await self._guard.storage(account, listed_prices)
+        unreadable = next(
+            (listed.fault for listed in listed_prices.values() if listed.unreadable), ""
+        )
+        if unreadable and not prices:
             raise PricesUnavailable(unreadable)
-        return storage_prices.merge(found, rows, account, self._now())
+        return storage_prices.merge(prices, rows, account, self._now())
 
     async def _rows(self, conditions: dict[str, str]) -> AsyncIterator[Row]:
         """Yield every row of every page; the list's values are case-sensitive."""
         query = " and ".join(f"{name} eq '{_quoted(value)}'" for name, value in conditions.items())
         params = {"api-version": API_VERSION, "$filter": query}  # default: US dollars
         url = str(httpx.URL(self._url, params=params))
-        for _ in range(PAGES_AT_MOST):
+        for _ in range(MAX_PAGES):
             page = await self._page(url)
             for row in _as_rows(page["Items"]):
                 yield row

@@ -26,13 +26,13 @@ class AccessPolicies:
 
     engine: AsyncEngine
     store: BlobStore
-    life: timedelta  # of a policy; renewed at half of it
+    lifetime: timedelta  # of a policy; renewed at half of it
     now: Callable[[], datetime]
 
     async def run_once(self) -> list[str]:
         """Update the policies of due jobs; return the jobs' ids."""
         async with self.engine.connect() as conn:
-            due = await rows.due(conn, self.now() + self.life / 2, PAGE_SIZE)
+            due = await rows.due(conn, self.now() + self.lifetime / 2, PAGE_SIZE)
         for start in range(0, len(due), CONCURRENCY):
             await asyncio.gather(
                 *(self._update_job(job) for job in due[start : start + CONCURRENCY])
@@ -42,7 +42,7 @@ class AccessPolicies:
     async def _update_job(self, job_id: str) -> None:
         try:
             await access_policies.update_policies(
-                self.engine, self.store, job_id, self.life, self.now()
+                self.engine, self.store, job_id, self.lifetime, self.now()
             )
         except StorageError as fault:
             log.warning("access.not_settled", extra={"job": job_id, "cause": str(fault)})

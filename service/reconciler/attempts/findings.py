@@ -30,7 +30,7 @@ async def find_broken_checkpoints(
     store: BlobStore,
     claim: Claim,
     row: AttemptRow,
-    known: CheckpointHistory,
+    history: CheckpointHistory,
     now: datetime,
 ) -> frozenset[str] | MoveAttempt:
     """Return the paths of broken checkpoints, or a move to other machines for a second report.
@@ -38,19 +38,19 @@ async def find_broken_checkpoints(
     Inspects Blob, because a node could not load a checkpoint, or HEAD names one by another hash
     than at first. The move is returned where only one machine reports the fault. Raises LeaseLost.
     """
-    marked = known.broken
+    marked = history.broken
     async with engine.connect() as conn:
         reports = await checkpoint_fault_reports.open_of(conn, row.job_id)
     head, _ = await heads.read(store, row.job_id)
     fenced = head.fenced(head.generation, marked)
-    forged = heads.find_rewritten(fenced, known.anchors)
+    forged = heads.find_rewritten(fenced, history.anchors)
     given_up = [(entry, _FORGED) for entry in reversed(forged)]
     doubt: MoveAttempt | None = None
     for entry in (e for e in reversed(fenced.checkpoints) if e not in forged):
         if entry.path not in reports and not given_up:
             break  # no report on the newest
-        seen = await operations.find_fault(store, row.job_id, entry)
-        verdict = judge_checkpoint(reports.get(entry.path, ()), seen, row.id)
+        fault = await operations.find_fault(store, row.job_id, entry)
+        verdict = judge_checkpoint(reports.get(entry.path, ()), fault, row.id)
         if isinstance(verdict, CheckpointFault):
             given_up.append((entry, verdict))
             continue
@@ -59,8 +59,8 @@ async def find_broken_checkpoints(
     marked |= {entry.path for entry, _ in given_up}
     if given_up:
         async with engine.begin() as conn:
-            rest = head.fenced(head.generation, marked).newest
-            events = await operations.mark_broken(conn, claim, row, given_up, rest, now)
+            newest = head.fenced(head.generation, marked).newest
+            events = await operations.mark_broken(conn, claim, row, given_up, newest, now)
         for facts in events:
             log.error("checkpoint.broken", extra={"job": row.job_id, "attempt": row.id, **facts})
     return doubt or marked

@@ -33,34 +33,34 @@ from service.operations.attempts import attempt_records
 from service.operations.attempts.attempt_records import AttemptRecord
 from service.tracing import Component, FinishedPeriod
 
-_OF_SERVICE = frozenset({"create", "allocate", "delete"})
-_OF_TRAINER = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
+_SERVICE_PHASES = frozenset({"create", "allocate", "delete"})
+_TRAINER_PHASES = frozenset({"first_validation", "first_step", "train", "export", "verify", "save"})
 
 
 def observe_job_move(claim: Claim, to: JobState, now: datetime) -> None:
     """Observe one move of a job, as it was claimed."""
-    row, spent = claim.row, (now - claim.row.since).total_seconds()
-    JOB_STATE.observe(row.state, value=spent)
+    row, seconds = claim.row, (now - claim.row.since).total_seconds()
+    JOB_STATE.observe(row.state, value=seconds)
     if (row.state, to) == (JobState.RECOVERING, JobState.RUNNING):
-        RECOVERY.observe(value=spent)
+        RECOVERY.observe(value=seconds)
     if to in JOB_TERMINAL:
         JOBS_FINISHED.add(to)
         facts = {"rekindle.job": row.id, "rekindle.state": str(to), "rekindle.model": row.model}
-        whole = FinishedPeriod(
+        period = FinishedPeriod(
             name="job", started_at=row.created_at, ended_at=now, attributes=facts
         )
-        tracing.record_job(row.id, whole)
+        tracing.record_job(row.id, period)
 
 
-def observe_attempt_moves(moving: Iterable[ClaimedAttemptMove], now: datetime) -> None:
+def observe_attempt_moves(moves: Iterable[ClaimedAttemptMove], now: datetime) -> None:
     """Observe moves of attempts."""
-    for one in moving:
-        row, offering = one.row, one.row.offering
-        spent = (now - row.since).total_seconds()
-        ATTEMPT_STATE.observe(row.state, offering.capacity_type, value=spent)
-        if one.step.outcome and row.outcome is None:
-            place = (offering.region, offering.vm_size, offering.capacity_type)
-            ATTEMPT_OUTCOMES.add(one.step.outcome, *place)
+    for move in moves:
+        row, offering = move.row, move.row.offering
+        seconds = (now - row.since).total_seconds()
+        ATTEMPT_STATE.observe(row.state, offering.capacity_type, value=seconds)
+        if move.step.outcome and row.outcome is None:
+            labels = (offering.region, offering.vm_size, offering.capacity_type)
+            ATTEMPT_OUTCOMES.add(move.step.outcome, *labels)
 
 
 async def observe_attempt_end(engine: AsyncEngine, row: AttemptRow, now: datetime) -> None:
@@ -77,15 +77,15 @@ async def observe_attempt_end(engine: AsyncEngine, row: AttemptRow, now: datetim
 
 
 def _observe_phases(record: AttemptRecord, now: datetime) -> None:
-    bought = record.row.offering.capacity_type
+    capacity_type = record.row.offering.capacity_type
     sizes = {o.generation.number: len(o.generation.members) for o in record.generations}
     for entry in record.timeline:
         seconds = ((entry.ended_at or now) - entry.started_at).total_seconds()
         ATTEMPT_PHASE.observe(_phase_name(entry), value=seconds)
         if entry.name == "train":
-            TRAINED.add(bought, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
-    PAID.add(bought, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
-    SPENT.add(bought, amount=float(cost.machine_cost(record.ledger, now)))
+            TRAINED.add(capacity_type, amount=max(seconds, 0.0) * sizes.get(entry.generation, 0))
+    PAID.add(capacity_type, amount=float(cost.machine_hours(record.ledger, now)) * 3600)
+    SPENT.add(capacity_type, amount=float(cost.machine_cost(record.ledger, now)))
 
 
 def _record_spans(record: AttemptRecord, now: datetime) -> None:
@@ -99,11 +99,11 @@ def _record_spans(record: AttemptRecord, now: datetime) -> None:
         "rekindle.vm_size": offering.vm_size,
         "rekindle.capacity_type": str(offering.capacity_type),
     }
-    whole = FinishedPeriod(
+    period = FinishedPeriod(
         name="attempt", started_at=row.created_at, ended_at=now, attributes=facts
     )
     tracing.record_attempt(
-        row.job_id, row.id, whole, [_finished_period(e, now) for e in record.timeline]
+        row.job_id, row.id, period, [_finished_period(e, now) for e in record.timeline]
     )
 
 
@@ -124,12 +124,12 @@ def _phase_name(entry: TimelineSpan) -> str:
 
 
 def _component(entry: TimelineSpan) -> Component:
-    if entry.name in _OF_SERVICE:
+    if entry.name in _SERVICE_PHASES:
         return Component.SERVICE
-    is_trainers = entry.name in _OF_TRAINER or entry.name.startswith("load")
+    is_trainers = entry.name in _TRAINER_PHASES or entry.name.startswith("load")
     return Component.TRAINER if is_trainers else Component.NODE
 
 
-def is_final_move(moving: ClaimedAttemptMove) -> bool:
+def is_final_move(move: ClaimedAttemptMove) -> bool:
     """Return whether an attempt that may have had machines has ended."""
-    return moving.step.to is AttemptState.ENDED and moving.row.state is not AttemptState.PENDING
+    return move.step.to is AttemptState.ENDED and move.row.state is not AttemptState.PENDING

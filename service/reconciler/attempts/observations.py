@@ -23,23 +23,23 @@ class Observation:
     claim: Claim
     row: AttemptRow
     scale_set: ScaleSet | None
-    at: datetime
-    newest: str | None  # the path of the newest checkpoint that HEAD names
-    asked: bool  # the cloud answered just now; else machines are not metered by this
-    told: bool  # the machines come from the cloud, or its silence, not from the list
+    observed_at: datetime
+    newest_path: str | None  # the path of the newest checkpoint that HEAD names
+    cloud_answered: bool  # the cloud answered just now; else machines are not metered by this
+    updates_machines: bool  # the machines come from the cloud, or its silence, not from the list
 
     @property
     def vm_ids(self) -> list[str] | None:
         """The vm_ids of the machines that run; None: unchanged."""
-        return running(self.scale_set) if self.told else None
+        return running_vm_ids(self.scale_set) if self.updates_machines else None
 
     @property
-    def whole(self) -> bool:
+    def is_refill_complete(self) -> bool:
         """Whether every machine is there after a refill: the next refill needs no backoff."""
-        full = len(running(self.scale_set)) >= self.row.instance_count
-        return self.told and self.row.refills > 0 and full
+        is_complete = len(running_vm_ids(self.scale_set)) >= self.row.instance_count
+        return self.updates_machines and self.row.refills > 0 and is_complete
 
-    def exist(self, price: Price) -> ExistingMachines:
+    def existing_machines(self, price: Price) -> ExistingMachines:
         """Return the machines to bill: every one that exists, even if it lingers stopped.
 
         ``price`` is the current one. The claimed row's may have changed while Azure was asked, and
@@ -50,59 +50,81 @@ class Observation:
         billed for some time before it existed: the cost shown may exceed the invoice, and is never
         below it. A machine without a vm_id is billed once it has one, from the same moment on.
         """
-        row, found = self.row, self.scale_set
-        since = self.at
+        row, scale_set = self.row, self.scale_set
+        since = self.observed_at
         if row.refilled_at:
             since = min(since, row.refilled_at)
-        elif found and found.created_at:
-            since = min(since, max(row.created_at, found.created_at))
+        elif scale_set and scale_set.created_at:
+            since = min(since, max(row.created_at, scale_set.created_at))
         return ExistingMachines(
             job_id=row.job_id,
             attempt_id=row.id,
-            vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
+            vm_ids=[i.vm_id for i in scale_set.instances if i.vm_id] if scale_set else [],
             price=price,
             since=since,
         )
 
 
-def running(scale_set: ScaleSet | None) -> list[str]:
+def running_vm_ids(scale_set: ScaleSet | None) -> list[str]:
     """Return the vm_ids of the running machines."""
     return sorted(i.vm_id for i in scale_set.instances if i.running) if scale_set else []
 
 
 async def record_observations(
-    engine: AsyncEngine, sights: Sequence[Observation]
+    engine: AsyncEngine, observations: Sequence[Observation]
 ) -> list[AttemptInputs | Exception]:
     """Write new observations and read facts; return LeaseLost where another worker has the row."""
-    news = [one for one in sights if one.asked or one.told]
-    if not news:
-        async with engine.connect() as conn:
-            found = await _facts(conn, sights)
-        return [found[one.row.id] for one in sights]
-    async with engine.begin() as conn:
-        lost = await _write_down(conn, news)
-        found = await _facts(conn, [one for one in sights if one.row.id not in lost])
-    return [found.get(one.row.id) or LeaseLost(f"attempts {one.row.id}") for one in sights]
-
-
-async def _facts(conn: AsyncConnection, sights: Sequence[Observation]) -> dict[str, AttemptInputs]:
-    return await attempt_facts.read_inputs(conn, [(one.row, one.newest) for one in sights])
-
-
-async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set[str]:
-    """Write the observations; return attempts whose lease is lost (not written)."""
-    seen = [
-        attempts.ScaleSetObservation(
-            claim=one.claim,
-            seen_at=one.at if one.asked else None,
-            vm_ids=one.vm_ids,
-            whole=one.whole,
-        )
-        for one in news
+    new_observations = [
+        observation
+        for observation in observations
+        if observation.cloud_answered or observation.updates_machines
     ]
-    ours = await attempts.record_observations(conn, seen)
-    billed = [one for one in news if one.asked and one.row.id in ours]
+    if not new_observations:
+        async with engine.connect() as conn:
+            facts = await _read_facts(conn, observations)
+        return [facts[observation.row.id] for observation in observations]
+    async with engine.begin() as conn:
+        lost_ids = await _write_observations(conn, new_observations)
+        facts = await _read_facts(
+            conn,
+            [observation for observation in observations if observation.row.id not in lost_ids],
+        )
+    return [
+        facts.get(observation.row.id) or LeaseLost(f"attempts {observation.row.id}")
+        for observation in observations
+    ]
+
+
+async def _read_facts(
+    conn: AsyncConnection, observations: Sequence[Observation]
+) -> dict[str, AttemptInputs]:
+    return await attempt_facts.read_inputs(
+        conn, [(observation.row, observation.newest_path) for observation in observations]
+    )
+
+
+async def _write_observations(
+    conn: AsyncConnection, observations: Sequence[Observation]
+) -> set[str]:
+    """Write the observations; return attempts whose lease is lost (not written)."""
+    records = [
+        attempts.ScaleSetObservation(
+            claim=observation.claim,
+            seen_at=observation.observed_at if observation.cloud_answered else None,
+            vm_ids=observation.vm_ids,
+            whole=observation.is_refill_complete,
+        )
+        for observation in observations
+    ]
+    prices = await attempts.record_observations(conn, records)
+    billed = [
+        observation
+        for observation in observations
+        if observation.cloud_answered and observation.row.id in prices
+    ]
     if billed:
-        exist = [one.exist(ours[one.row.id]) for one in billed]
-        await ledger.meter(conn, exist, max(one.at for one in billed))
-    return {one.row.id for one in news} - ours.keys()
+        machines = [
+            observation.existing_machines(prices[observation.row.id]) for observation in billed
+        ]
+        await ledger.meter(conn, machines, max(observation.observed_at for observation in billed))
+    return {observation.row.id for observation in observations} - prices.keys()

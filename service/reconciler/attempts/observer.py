@@ -40,9 +40,9 @@ from service.storage.store import BlobStore, StorageError
 from trainer.contract import Generation, Head
 
 log = logging.getLogger(__name__)
-_UNKEPT = "holds what cannot be kept"
-_AGAIN = timedelta(seconds=5)  # least time between the two 404s that prove a scale set gone
-_FORGOTTEN = timedelta(minutes=10)  # older notes of this process are dropped
+_UNSTORABLE = "holds what cannot be kept"
+_MIN_RECHECK_INTERVAL = timedelta(seconds=5)  # between the two 404s that prove a scale set gone
+_NOTE_LIFETIME = timedelta(minutes=10)  # older notes of this process are dropped
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,10 +50,10 @@ class ObservedAttempt:
     """An attempt with the requests of its job, and the facts that were observed."""
 
     attempt: Attempt
-    seen: AttemptView
+    view: AttemptView
     newest_number: int  # of the job's generations, read together with the nodes
     faults: tuple[CloudError | StorageError, ...]  # why a part could not be observed
-    call: ActionRequest | None  # the newest request for operator action, or its end
+    action_request: ActionRequest | None  # the newest request for operator action, or its end
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,11 @@ class Observer:
     @cached_property
     def _observations(self) -> Batcher[Observation, AttemptInputs]:
         return Batcher(
-            partial(observations.record_observations, self.engine), key=lambda one: one.row.id
+            partial(observations.record_observations, self.engine),
+            key=lambda observation: observation.row.id,
         )
 
-    async def look(
+    async def observe(
         self,
         cloud: CloudProvider | ScaleSet | None,
         claim: Claim,
@@ -89,42 +90,42 @@ class Observer:
         commit counts as a heartbeat of every member of the generation.
         Raises LeaseLost; Deferred or ConcurrencyLimitReached if the cloud is needed to decide.
         """
-        listed = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
-        scale_set, cloud_fault = await self._scale_set(cloud, row, now)
-        head, head_fault = await _head(self.store, row)
+        from_list = isinstance(cloud, ScaleSet | None) or row.state is AttemptState.PENDING
+        scale_set, cloud_fault = await self._read_scale_set(cloud, row, now)
+        head, head_fault = await _read_head(self.store, row)
         observation = Observation(
             claim=claim,
             row=row,
             scale_set=scale_set,
-            at=now,
-            newest=_newest(head),
-            asked=not (listed or cloud_fault),
-            told=not listed,
+            observed_at=now,
+            newest_path=_newest_path(head),
+            cloud_answered=not (from_list or cloud_fault),
+            updates_machines=not from_list,
         )
-        facts, ahead = await self._observations.do(observation), UNKNOWN_OUTLOOK
-        if _needs_more(facts, row, scale_set, head):
-            facts, ahead, unkept = await self._recorded(observation, facts, head)
-            head, head_fault = (None, unkept) if unkept else (head, head_fault)
+        facts, growth = await self._observations.do(observation), UNKNOWN_OUTLOOK
+        if _needs_update(facts, row, scale_set, head):
+            facts, growth, record_fault = await self._update_facts(observation, facts, head)
+            head, head_fault = (None, record_fault) if record_fault else (head, head_fault)
         faults = tuple(f for f in (cloud_fault, head_fault) if f is not None)
-        seen = _seen(observation, facts, head, awake_since)
+        view = _attempt_view(observation, facts, head, awake_since)
         return ObservedAttempt(
             attempt=facts.attempt,
-            seen=replace(
-                seen,
+            view=replace(
+                view,
                 blind=cloud_fault is not None,
-                outlook=ahead,
+                outlook=growth,
                 awake_since=awake_since,
                 cannot_boot=operator_action.open_message("boot", row.id, facts.help),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
                 misconfigured=operator_action.open_message("azure", row.id, facts.help),
-                unnamed_since=self._unnamed_since(row, seen, now),
+                unnamed_since=self._unnamed_since(row, view, now),
             ),
             newest_number=facts.last.number if facts.last else 0,
             faults=faults,
-            call=operator_action.parse_request(facts.help),
+            action_request=operator_action.parse_request(facts.help),
         )
 
-    async def _scale_set(
+    async def _read_scale_set(
         self, cloud: CloudProvider | ScaleSet | None, row: AttemptRow, now: datetime
     ) -> tuple[ScaleSet | None, CloudError | None]:
         """Return the scale set (None: absent), and the fault if the cloud did not answer.
@@ -136,17 +137,19 @@ class Observer:
         if row.state is AttemptState.PENDING:
             return None, None
         try:
-            found = await cloud.get(scale_set_name(row.id))
+            scale_set = await cloud.get(scale_set_name(row.id))
         except ScaleSetNotFound as missing:
-            believed = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
-            return (None, None) if believed else (as_before(row), missing)
+            is_gone = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
+            return (None, None) if is_gone else (last_known_scale_set(row), missing)
         except CloudError as fault:
-            going = row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
-            if going and isinstance(fault, Deferred | ConcurrencyLimitReached):
+            is_deleting = (
+                row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
+            )
+            if is_deleting and isinstance(fault, Deferred | ConcurrencyLimitReached):
                 raise  # nothing can be decided without the cloud
-            return (as_before(row) if row.state in ATTEMPT_WITH_NODES else None), fault
+            return (last_known_scale_set(row) if row.state in ATTEMPT_WITH_NODES else None), fault
         self._missing.pop(row.id, None)
-        return found, None
+        return scale_set, None
 
     def _was_missing(self, row: AttemptRow, now: datetime) -> bool:
         """Return whether the scale set was missing twice in a row.
@@ -154,67 +157,69 @@ class Observer:
         One answer of a front end that lags must not end a healthy run. No replica may have
         seen the scale set in between.
         """
-        for other in [i for i, (at, _) in self._missing.items() if now - at > _FORGOTTEN]:
-            del self._missing[other]
+        for attempt_id in [i for i, (at, _) in self._missing.items() if now - at > _NOTE_LIFETIME]:
+            del self._missing[attempt_id]
         first, before = self._missing.get(row.id, (now, row.seen_at))
         if before != row.seen_at:
             first = now
         self._missing[row.id] = first, row.seen_at
-        return now - first >= _AGAIN
+        return now - first >= _MIN_RECHECK_INTERVAL
 
-    async def _recorded(
+    async def _update_facts(
         self, observation: Observation, facts: AttemptInputs, head: Head | None
     ) -> tuple[AttemptInputs, GrowthOutlook, HeadUnreadable | None]:
         """Write the rare news; without HEAD if its content cannot be stored: then return why."""
         try:
-            return *await self._take_care(observation, facts, head), None
+            return *await self._write_update(observation, facts, head), None
         except (DataError, ValueError, OverflowError):
             log.exception("head.unreadable", extra={"job": observation.row.job_id})
-            fault = HeadUnreadable(heads.unreadable_message(observation.row.job_id, _UNKEPT))
-            return *await self._take_care(observation, facts, None), fault
+            fault = HeadUnreadable(heads.unreadable_message(observation.row.job_id, _UNSTORABLE))
+            return *await self._write_update(observation, facts, None), fault
 
-    def _unnamed_since(self, row: AttemptRow, seen: AttemptView, now: datetime) -> datetime | None:
+    def _unnamed_since(self, row: AttemptRow, view: AttemptView, now: datetime) -> datetime | None:
         """Return since when rank 0 claims without proof that HEAD names the model; None: not so.
 
         HEAD is read before the nodes, so an observation or two may miss a true claim.
         """
-        generation = seen.generation
-        if seen.model_committed or generation is None or not is_finished(generation, seen.nodes):
+        generation = view.generation
+        if view.model_committed or generation is None or not is_finished(generation, view.nodes):
             self._unnamed.pop(row.id, None)
             return None
-        for other in [i for i, (_, at) in self._unnamed.items() if now - at > _FORGOTTEN]:
-            del self._unnamed[other]
+        for attempt_id in [i for i, (_, at) in self._unnamed.items() if now - at > _NOTE_LIFETIME]:
+            del self._unnamed[attempt_id]
         first, _ = self._unnamed.get(row.id, (now, now))
         self._unnamed[row.id] = first, now
         return first
 
-    async def _take_care(
+    async def _write_update(
         self, observation: Observation, facts: AttemptInputs, head: Head | None
     ) -> tuple[AttemptInputs, GrowthOutlook]:
         """Handle the rare cases in a transaction: new HEAD, a budget, missing machines."""
-        row, now = observation.row, observation.at
+        row, now = observation.row, observation.observed_at
         async with self.engine.begin() as conn:
             await leases.lock_claimed(conn, observation.claim)
             if head is not None:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.enforce_job_budget(conn, row, self.allowance, now)
-            facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest)]))[row.id]
-            given = (facts.attempt, row, observation.scale_set, facts.opened, now)
-            return facts, await outlook.growth_outlook(conn, *given)
+            facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest_path)]))[
+                row.id
+            ]
+            arguments = (facts.attempt, row, observation.scale_set, facts.opened, now)
+            return facts, await outlook.growth_outlook(conn, *arguments)
 
 
-def as_before(row: AttemptRow) -> ScaleSet:
+def last_known_scale_set(row: AttemptRow) -> ScaleSet:
     """Return the scale set of an attempt with the machines that were seen last.
 
     A set that is refilled for the first time while machines come has FAILED with some of them.
     """
-    comes = row.state is AttemptState.PROVISIONING and row.refilled_at is None
-    phase = ScaleSetPhase.FAILED if comes else ScaleSetPhase.READY
+    is_provisioning = row.state is AttemptState.PROVISIONING and row.refilled_at is None
+    phase = ScaleSetPhase.FAILED if is_provisioning else ScaleSetPhase.READY
     machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in row.vm_ids)
     return ScaleSet(name=scale_set_name(row.id), phase=phase, instances=machines)
 
 
-def _needs_more(
+def _needs_update(
     facts: AttemptInputs, row: AttemptRow, scale_set: ScaleSet | None, head: Head | None
 ) -> bool:
     if facts.has_budget or row.stop_by is not None:
@@ -224,11 +229,11 @@ def _needs_more(
     return outlook.is_needed(facts.attempt, scale_set, facts.opened)
 
 
-def _newest(head: Head | None) -> str | None:
+def _newest_path(head: Head | None) -> str | None:
     return head.newest.path if head and head.newest else None
 
 
-async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, StorageError | None]:
+async def _read_head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, StorageError | None]:
     """Return HEAD, or why it cannot be read: cancels and time limits must not depend on it."""
     if row.state not in ATTEMPT_WITH_NODES:
         return None, None
@@ -238,7 +243,7 @@ async def _head(store: BlobStore, row: AttemptRow) -> tuple[Head | None, Storage
         return None, fault
     except Exception:  # nodes write HEAD: any failure to read it means that it is invalid
         log.exception("head.unreadable", extra={"job": row.job_id})
-        return None, HeadUnreadable(heads.unreadable_message(row.job_id, _UNKEPT))
+        return None, HeadUnreadable(heads.unreadable_message(row.job_id, _UNSTORABLE))
     return head, None
 
 
@@ -251,62 +256,62 @@ def _unreadable_since(
     return facts.help.at if operator_action.open_message("head", row.id, facts.help) else None
 
 
-def _seen(
+def _attempt_view(
     observation: Observation, facts: AttemptInputs, head: Head | None, awake_since: datetime
 ) -> AttemptView:
     """Return the view of an attempt; a commit counts as a heartbeat of all members."""
-    views = _views(observation, facts.records, awake_since)
+    views = _node_views(observation, facts.records, awake_since)
     opened, ladder = facts.opened, facts.ladder
     generation = opened.generation if opened else None
-    heard_at = _heard_at(generation, facts.records)
-    signs = [t for t in (heard_at, facts.committed_at) if t is not None]
-    same = [g for g in facts.same if g.rung == ladder.rung] if head else []
+    heard_at = _last_heard_at(generation, facts.records)
+    heartbeats = [t for t in (heard_at, facts.committed_at) if t is not None]
+    generations = [g for g in facts.same if g.rung == ladder.rung] if head else []
     return AttemptView(
         scale_set=observation.scale_set,
         nodes=views,
-        heard_at=wait_start(max(signs), awake_since) if heard_at else None,
+        heard_at=wait_start(max(heartbeats), awake_since) if heard_at else None,
         generation=generation,
         opened_at=opened.opened_at if opened else None,
-        fruitless=count_without_loss(same, views),
+        fruitless=count_without_loss(generations, views),
         ladder=ladder,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,
-        stepped=generation is not None and _stepped(generation, facts.records),
+        stepped=generation is not None and _has_progressed(generation, facts.records),
         model_committed=head is not None and head.model is not None,
     )
 
 
-def _views(
+def _node_views(
     observation: Observation, records: list[NodeRecord], awake_since: datetime
 ) -> list[NodeView]:
-    there, now = set(observations.running(observation.scale_set)), observation.at
-    return [_view(r, r.vm_id in there, min(awake_since, now), now) for r in records]
+    present, now = set(observations.running_vm_ids(observation.scale_set)), observation.observed_at
+    return [_node_view(r, r.vm_id in present, min(awake_since, now), now) for r in records]
 
 
-def _view(record: NodeRecord, present: bool, awake_since: datetime, now: datetime) -> NodeView:
+def _node_view(record: NodeRecord, present: bool, awake_since: datetime, now: datetime) -> NodeView:
     since = record.unhealthy_at
     return node_view(
         record,
         present,
-        quiet=now - wait_start(_at(record.heard_at), awake_since),
-        waiting=now - _at(record.registered_at),
-        unhealthy_for=now - _at(since) if since else None,
+        quiet=now - wait_start(_from_timestamp(record.heard_at), awake_since),
+        waiting=now - _from_timestamp(record.registered_at),
+        unhealthy_for=now - _from_timestamp(since) if since else None,
     )
 
 
-def _at(seconds: float) -> datetime:
+def _from_timestamp(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
+def _last_heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
     """Return when the healthy member that has been silent for longest was last heard."""
     if generation is None:
         return None
     members = (r for r in records if generation.member(r.node_id))
-    heard = [r.heard_at for r in members if not r.unhealthy_at]  # the others are being deleted
-    return datetime.fromtimestamp(min(heard), UTC) if heard else None
+    heartbeats = [r.heard_at for r in members if not r.unhealthy_at]  # the others are being deleted
+    return datetime.fromtimestamp(min(heartbeats), UTC) if heartbeats else None
 
 
-def _stepped(generation: Generation, records: list[NodeRecord]) -> bool:
+def _has_progressed(generation: Generation, records: list[NodeRecord]) -> bool:
     start = generation.checkpoint.step if generation.checkpoint else 0
     return any(r.generation == generation.number and r.step > start for r in records)

@@ -45,7 +45,7 @@ from service.storage.store import BlobStore, PreconditionFailed, StorageError
 from trainer.contract import Committed, Head
 
 log = logging.getLogger(__name__)
-_GIVEN_UP = MoveAttempt(
+_GIVE_UP_MOVE = MoveAttempt(
     to=AttemptState.TERMINATING, outcome=Outcome.UNRESPONSIVE, reason=HEAD_UNREADABLE
 )
 
@@ -61,56 +61,58 @@ class GenerationOpener:
     _opening: dict[str, tuple[datetime, datetime]] = field(default_factory=dict)
 
     async def open(
-        self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
+        self, claim: Claim, row: AttemptRow, step: OpenGeneration, view: AttemptView, after: int
     ) -> bool | MoveAttempt:
         """Open a generation as `_open` does, or give the attempt up when that has failed for long.
 
         A node that holds a blob lease on HEAD, which its SAS allows, could block it for ever.
         """
         try:
-            done = await self._open(claim, row, step, seen, after)
+            result = await self._open(claim, row, step, view, after)
         except (LeaseLost, StorageError):
             raise
         except Exception:  # nodes write what is read here
             if not self._has_tried_long(row):
                 raise
             log.exception("head.unreadable", extra={"job": row.job_id, "attempt": row.id})
-            done = _GIVEN_UP
-        if not done and self._has_tried_long(row):
-            done = _GIVEN_UP
-        if done:
+            result = _GIVE_UP_MOVE
+        if not result and self._has_tried_long(row):
+            result = _GIVE_UP_MOVE
+        if result:
             self._opening.pop(row.id, None)
-        return done
+        return result
 
     def _has_tried_long(self, row: AttemptRow) -> bool:
         """Return whether opening a generation has failed for so long that the attempt must end."""
         now = self.now()
-        for other in [i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE]:
-            del self._opening[other]
+        for attempt_id in [
+            i for i, (_, at) in self._opening.items() if now - at > TOO_LONG_UNREADABLE
+        ]:
+            del self._opening[attempt_id]
         first, _ = self._opening.get(row.id, (now, now))
         self._opening[row.id] = first, now
         return now - first > TOO_LONG_UNREADABLE
 
     async def _open(
-        self, claim: Claim, row: AttemptRow, step: OpenGeneration, seen: AttemptView, after: int
+        self, claim: Claim, row: AttemptRow, step: OpenGeneration, view: AttemptView, after: int
     ) -> bool | MoveAttempt:
         """Fence HEAD, then write the generation's row and release the lease.
 
-        ``after``: the job's newest number, read with ``seen``. A late worker finds HEAD ahead and
+        ``after``: the job's newest number, read with ``view``. A late worker finds HEAD ahead and
         its lease lost, and fences nothing. Returns False if another worker was quicker: observe
         again. Returns a move if only other machines can tell which checkpoint is whole.
         """
-        known, saves = await self._reads.do((row.job_id, row.id))
-        assert known.run_spec_sha256, "a job is prepared before its first attempt"
-        broken: frozenset[str] | MoveAttempt = known.broken
-        arguments = (self.engine, self.store, claim, row, known, self.now())
-        if known.doubted:
+        history, saves = await self._reads.do((row.job_id, row.id))
+        assert history.run_spec_sha256, "a job is prepared before its first attempt"
+        broken: frozenset[str] | MoveAttempt = history.broken
+        arguments = (self.engine, self.store, claim, row, history, self.now())
+        if history.doubted:
             broken = await findings.find_broken_checkpoints(*arguments)
         if isinstance(broken, MoveAttempt):
             return broken
         try:
-            forgotten = partial(self._is_forgotten, claim, row, seen, after)
-            fencing = (self.store, row.job_id, after, broken, forgotten, known.anchors)
+            forgotten = partial(self._is_forgotten, claim, row, view, after)
+            fencing = (self.store, row.job_id, after, broken, forgotten, history.anchors)
             head = await heads.fence(*fencing)
         except PreconditionFailed:
             return False
@@ -125,17 +127,17 @@ class GenerationOpener:
             row=row,
             step=step,
             head=head,
-            run_spec_sha256=known.run_spec_sha256,
-            before=seen.generation,
-            halted_at=seen.halted_at,
-            after=after,
-            saves=saves,
+            run_spec_sha256=history.run_spec_sha256,
+            previous=view.generation,
+            halted_at=view.halted_at,
+            last_known_number=after,
+            save_history=saves,
         )
         await self._writes.do(opening)
         return True
 
     async def _is_forgotten(
-        self, claim: Claim, row: AttemptRow, seen: AttemptView, after: int, head: Head
+        self, claim: Claim, row: AttemptRow, view: AttemptView, after: int, head: Head
     ) -> bool:
         """Return whether ``head``, which is ahead, is of a generation that began and was forgotten.
 
@@ -149,7 +151,7 @@ class GenerationOpener:
             job = await jobs.find(conn, row.job_id)
         if newest != after:
             raise PreconditionFailed(f"generation {newest} is open")
-        if _has_begun(head, after, seen):
+        if _has_begun(head, after, view):
             return True
         # An attempt fences HEAD once its machines are there. So an older HEAD is another attempt's,
         # which has no row any more. A store without a clock dates it before its job.
@@ -180,13 +182,13 @@ class GenerationOpener:
         if measurements := await heads.read_measurements(self.store, row.job_id, entry):
             async with self.engine.begin() as conn:
                 await step_metrics.add(conn, row.job_id, entry.generation, measurements)
-                done = GenerationProgress(
+                progress = GenerationProgress(
                     job_id=row.job_id,
                     generation=entry.generation,
                     step=max(m.step for m in measurements),
                     news=progress_of(measurements),
                 )
-                await heartbeats.record_progress(conn, [done], self.now())
+                await heartbeats.record_progress(conn, [progress], self.now())
 
     @cached_property
     def _reads(self) -> Batcher[tuple[str, str], tuple[CheckpointHistory, SaveHistory | None]]:
@@ -194,32 +196,32 @@ class GenerationOpener:
 
     @cached_property
     def _writes(self) -> Batcher[Opening, None]:
-        return Batcher(self._write_all, key=lambda one: one.row.id)
+        return Batcher(self._write_all, key=lambda opening: opening.row.id)
 
     async def _read_all(
         self, attempts: Sequence[tuple[str, str]]
     ) -> list[tuple[CheckpointHistory, SaveHistory | None] | Exception]:
         """Read checkpoint faults and save histories, given (job id, attempt id) pairs."""
         async with self.engine.connect() as conn:
-            known = await doubts.before(conn, [job_id for job_id, _ in attempts])
+            histories = await doubts.before(conn, [job_id for job_id, _ in attempts])
             saves = await rows.save_histories(conn, [attempt_id for _, attempt_id in attempts])
-        return [(known[job_id], saves.get(attempt_id)) for job_id, attempt_id in attempts]
+        return [(histories[job_id], saves.get(attempt_id)) for job_id, attempt_id in attempts]
 
     async def _write_all(self, openings: Sequence[Opening]) -> list[None]:
         async with self.engine.begin() as conn:
-            lost = await generations.open_all(conn, openings, self.now())
-        for one in lost:
-            LOST_STEPS.add(amount=one.steps)
-            LOST_TIME.add(one.capacity_type, amount=one.machine_seconds)
+            losses = await generations.open_all(conn, openings, self.now())
+        for loss in losses:
+            LOST_STEPS.add(amount=loss.steps)
+            LOST_TIME.add(loss.capacity_type, amount=loss.machine_seconds)
         return [None] * len(openings)
 
 
-def _has_begun(head: Head, after: int, seen: AttemptView) -> bool:
+def _has_begun(head: Head, after: int, view: AttemptView) -> bool:
     """Return whether a generation after number ``after`` has left a trace.
 
     A worker that was killed uses the same number again. So a HEAD two numbers ahead proves that a
     row was written.
     """
-    named = (*head.checkpoints, *((head.model,) if head.model else ()))
-    traces = [entry.generation for entry in named] + [node.generation for node in seen.nodes]
+    entries = (*head.checkpoints, *((head.model,) if head.model else ()))
+    traces = [entry.generation for entry in entries] + [node.generation for node in view.nodes]
     return head.generation > after + 1 or any(number > after for number in traces)

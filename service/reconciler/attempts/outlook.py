@@ -16,7 +16,7 @@ from service.domain.lifecycle.attempt import Attempt
 from service.domain.lifecycle.elastic import GrowthOutlook
 from trainer.contract import DirectiveKind
 
-_COMING = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
+_PHASES_BEFORE_JOIN = (ScaleSetPhase.CREATING, ScaleSetPhase.READY)
 
 
 def is_needed(
@@ -25,10 +25,12 @@ def is_needed(
     """Return whether an elastic job has too few machines: only then is the outlook used."""
     if attempt.elastic is None or opened is None:
         return False
-    full = attempt.instance_count
-    short = len(opened.generation.members) < full
-    missing = scale_set is not None and sum(i.running for i in scale_set.instances) < full
-    return short or missing
+    machine_count = attempt.instance_count
+    is_short = len(opened.generation.members) < machine_count
+    is_missing = (
+        scale_set is not None and sum(i.running for i in scale_set.instances) < machine_count
+    )
+    return is_short or is_missing
 
 
 async def growth_outlook(
@@ -45,26 +47,26 @@ async def growth_outlook(
     assert opened is not None, "it is wanted of a generation"
     job = await jobs.find(conn, row.job_id)
     assert job is not None, "an attempt has a job: the foreign key says so"
-    worlds = await generations.of_attempt(conn, row.id)
-    arrival = (worlds[0].opened_at - row.created_at).total_seconds()
-    known = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
+    opened_generations = await generations.of_attempt(conn, row.id)
+    arrival = (opened_generations[0].opened_at - row.created_at).total_seconds()
+    joined_vm_ids = {r.vm_id for r in await nodes.of_attempt(conn, row.id)}
     return GrowthOutlook(
-        remaining=_remaining(job),
-        disruption=_disruption(job, row),
-        restart=await _restart(conn, row, worlds),
+        remaining=_remaining_seconds(job),
+        disruption=_eviction_interval(job, row),
+        restart=await _restart_seconds(conn, row, opened_generations),
         arrival=arrival,
-        next_join=_next_join(row, scale_set, known, arrival, now),
+        next_join=_seconds_to_next_join(row, scale_set, joined_vm_ids, arrival, now),
     )
 
 
-def _remaining(job: JobRow) -> float:
+def _remaining_seconds(job: JobRow) -> float:
     pace = job.progress.get("seconds_per_step")
     if pace is None:
         return math.inf
     return float(max(job.total_steps - job.progress.get("step", 0), 0) * pace)
 
 
-def _disruption(job: JobRow, row: AttemptRow) -> float:
+def _eviction_interval(job: JobRow, row: AttemptRow) -> float:
     """Return the mean time in seconds between evictions that the plan expects here."""
     plan = job.parsed_plan
     option = next((o for o in plan.options if o.offering == row.offering), plan.chosen)
@@ -72,33 +74,39 @@ def _disruption(job: JobRow, row: AttemptRow) -> float:
     return option.duration_p50 / evictions if evictions > 0 else math.inf
 
 
-async def _restart(conn: AsyncConnection, row: AttemptRow, worlds: list[OpenedGeneration]) -> float:
+async def _restart_seconds(
+    conn: AsyncConnection, row: AttemptRow, generations: list[OpenedGeneration]
+) -> float:
     """Return the seconds of the last restart in place: save, stop, and first step."""
-    began = worlds[-1].opened_at
+    opened_at = generations[-1].opened_at
     steps = [
         datetime.fromtimestamp(span.ended_at, UTC)
         for span in await nodes.spans_named(conn, row.id, "first_step")
     ]
-    first = min((at for at in steps if at > began), default=began)
-    saved = [
+    first = min((at for at in steps if at > opened_at), default=opened_at)
+    save_seconds = [
         (after.opened_at - before.halted_at).total_seconds()
-        for before, after in pairwise(worlds)
+        for before, after in pairwise(generations)
         if before.halted_at and before.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
     ]
-    return (first - began).total_seconds() + (saved[-1] if saved else 0.0)
+    return (first - opened_at).total_seconds() + (save_seconds[-1] if save_seconds else 0.0)
 
 
-def _next_join(
-    row: AttemptRow, scale_set: ScaleSet | None, known: set[str], arrival: float, now: datetime
+def _seconds_to_next_join(
+    row: AttemptRow,
+    scale_set: ScaleSet | None,
+    joined_vm_ids: set[str],
+    arrival: float,
+    now: datetime,
 ) -> float:
     """Return the seconds until a coming machine has joined, if it boots as fast as the first ones.
 
     Infinite without one, and for one that is late.
     """
-    if scale_set is None or row.refilled_at is None or scale_set.phase not in _COMING:
+    if scale_set is None or row.refilled_at is None or scale_set.phase not in _PHASES_BEFORE_JOIN:
         return math.inf
-    boots = any(i.running and i.vm_id not in known for i in scale_set.instances)
+    boots = any(i.running and i.vm_id not in joined_vm_ids for i in scale_set.instances)
     if not boots and scale_set.phase is ScaleSetPhase.READY:
         return math.inf
-    left = arrival - (now - row.refilled_at).total_seconds()
-    return left if left > 0 else math.inf
+    remaining_s = arrival - (now - row.refilled_at).total_seconds()
+    return remaining_s if remaining_s > 0 else math.inf

@@ -24,42 +24,46 @@ TIME_LIMIT_SECONDS = 20.0  # for all logs: machines cost money while their delet
 MAX_MACHINES = 4  # whose logs are copied
 
 
-def is_boot_failure(row: AttemptRow, seen: AttemptView, step: MoveAttempt) -> bool:
+def is_boot_failure(row: AttemptRow, view: AttemptView, step: MoveAttempt) -> bool:
     """Return whether ``step`` gives up machines that never trained."""
     is_booting = row.state in (AttemptState.PROVISIONING, AttemptState.STARTING)
-    return is_booting and step.outcome is Outcome.UNRESPONSIVE and seen.generation is None
+    return is_booting and step.outcome is Outcome.UNRESPONSIVE and view.generation is None
 
 
-async def keep_serial_logs(
+async def copy_serial_logs(
     engine: AsyncEngine,
     cloud: CloudProvider,
     store: BlobStore,
     row: AttemptRow,
-    seen: AttemptView,
+    view: AttemptView,
     now: datetime,
 ) -> None:
     """Copy serial logs to the attempt's logs; try each once, and log a failure."""
-    kept: list[str] = []
+    machine_names: list[str] = []
     try:
         async with asyncio.timeout(TIME_LIMIT_SECONDS):
-            await _copy_logs(cloud, store, row, {node.vm_id for node in seen.nodes}, kept)
+            await _copy_logs(cloud, store, row, {node.vm_id for node in view.nodes}, machine_names)
     except (CloudError, StorageError, TimeoutError) as fault:
         facts = {"attempt": row.id, "cause": str(fault) or "it took too long"}
         log.warning("attempt.no_serial_log", extra=facts)
-    if kept:
-        which = " and ".join(f"--rank {n} ({name})" for n, name in enumerate(kept))
-        text = f"The machines' serial logs are kept: rekindle logs --attempt {row.number} {which}"
+    if machine_names:
+        options = " and ".join(f"--rank {n} ({name})" for n, name in enumerate(machine_names))
+        text = f"The machines' serial logs are kept: rekindle logs --attempt {row.number} {options}"
         async with engine.begin() as conn:
             await events.add(conn, row.job_id, now, "attempt.serial_log", text, attempt_id=row.id)
 
 
 async def _copy_logs(
-    cloud: CloudProvider, store: BlobStore, row: AttemptRow, joined: set[str], kept: list[str]
+    cloud: CloudProvider,
+    store: BlobStore,
+    row: AttemptRow,
+    joined_vm_ids: set[str],
+    machine_names: list[str],
 ) -> None:
     """Copy the logs of machines that did not join, as the logs of rank 0 and so on."""
-    found = await cloud.get(scale_set_name(row.id))
-    for machine in [i for i in found.instances if i.vm_id not in joined][:MAX_MACHINES]:
-        text = await cloud.serial_log(found.name, machine.instance_id)
+    scale_set = await cloud.get(scale_set_name(row.id))
+    for machine in [i for i in scale_set.instances if i.vm_id not in joined_vm_ids][:MAX_MACHINES]:
+        text = await cloud.serial_log(scale_set.name, machine.instance_id)
         head = f"Serial log of {machine.name}, which did not join:\n".encode()
-        await store.write(row.job_id, log_path(row.id, len(kept)), head + text)
-        kept.append(machine.name)
+        await store.write(row.job_id, log_path(row.id, len(machine_names)), head + text)
+        machine_names.append(machine.name)

@@ -40,13 +40,13 @@ class Writes:
         """Release the lease; the row is due again after ``delay`` or with the next hint."""
         await self._releases.do((claim, self.now() + delay, deferral))
 
-    async def move(self, moving: ClaimedAttemptMove) -> None:
+    async def move(self, attempt_move: ClaimedAttemptMove) -> None:
         """Write an attempt's move with its event, and wake its job."""
-        await self._moves.do(moving)
+        await self._moves.do(attempt_move)
 
-    async def move_job(self, moving: ClaimedJobMove) -> None:
+    async def move_job(self, job_move: ClaimedJobMove) -> None:
         """Write a job's move with its event, except success and failure."""
-        await self._job_moves.do(moving)
+        await self._job_moves.do(job_move)
 
     async def halt(self, halting: Halting) -> None:
         """Tell members of a generation to stop."""
@@ -58,36 +58,38 @@ class Writes:
 
     @cached_property
     def _moves(self) -> Batcher[ClaimedAttemptMove, None]:
-        return Batcher(self._move_all, key=lambda one: one.claim.row_id)
+        return Batcher(self._move_all, key=lambda move: move.claim.row_id)
 
     @cached_property
     def _job_moves(self) -> Batcher[ClaimedJobMove, None]:
-        return Batcher(self._move_all_jobs, key=lambda one: one.claim.row_id)
+        return Batcher(self._move_all_jobs, key=lambda move: move.claim.row_id)
 
     @cached_property
     def _halts(self) -> Batcher[Halting, None]:
-        return Batcher(self._halt_all, key=lambda one: one.claim.row_id)
+        return Batcher(self._halt_all, key=lambda halting: halting.claim.row_id)
 
     async def _release_all(self, releases: Sequence[_Release]) -> list[Exception | None]:
         due = [(claim, due_at) for claim, due_at, _ in releases]
         deferrals = {claim.row_id: deferral for claim, _, deferral in releases if deferral}
         async with self.engine.begin() as conn:
-            held = await leases.release_all(conn, due, self.now(), deferrals)
-        return [_lease_lost(claim, held) for claim, _ in due]
+            held_ids = await leases.release_all(conn, due, self.now(), deferrals)
+        return [_lease_lost(claim, held_ids) for claim, _ in due]
 
-    async def _move_all(self, moving: Sequence[ClaimedAttemptMove]) -> list[Exception | None]:
+    async def _move_all(self, moves: Sequence[ClaimedAttemptMove]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
-            held = await attempt_moves.move_all(conn, moving, self.now())
-        measures.observe_attempt_moves([one for one in moving if one.row.id in held], self.now())
-        return [_lease_lost(one.claim, held) for one in moving]
+            held_ids = await attempt_moves.move_all(conn, moves, self.now())
+        measures.observe_attempt_moves(
+            [move for move in moves if move.row.id in held_ids], self.now()
+        )
+        return [_lease_lost(move.claim, held_ids) for move in moves]
 
-    async def _move_all_jobs(self, moving: Sequence[ClaimedJobMove]) -> list[Exception | None]:
+    async def _move_all_jobs(self, moves: Sequence[ClaimedJobMove]) -> list[Exception | None]:
         async with self.engine.begin() as conn:
-            held = await job_moves.move_all(conn, moving, self.now())
-        for one in moving:
-            if one.job.id in held:
-                measures.observe_job_move(one.claim, one.step.to, self.now())
-        return [_lease_lost(one.claim, held) for one in moving]
+            held_ids = await job_moves.move_all(conn, moves, self.now())
+        for move in moves:
+            if move.job.id in held_ids:
+                measures.observe_job_move(move.claim, move.step.to, self.now())
+        return [_lease_lost(move.claim, held_ids) for move in moves]
 
     async def _halt_all(self, halts: Sequence[Halting]) -> list[None]:
         async with self.engine.begin() as conn:
@@ -95,8 +97,8 @@ class Writes:
         return [None] * len(halts)
 
 
-def _lease_lost(claim: Claim, held: set[str]) -> Exception | None:
-    if claim.row_id in held:
+def _lease_lost(claim: Claim, held_ids: set[str]) -> Exception | None:
+    if claim.row_id in held_ids:
         return None
     LEASES_LOST.add(claim.table.name)
     return LeaseLost(f"{claim.table.name} {claim.row_id}")

@@ -14,7 +14,7 @@ from service.db.attempts import machine_history
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.capacity_history import CapacityHistory
 
-_FRESH = timedelta(seconds=10)  # current shortages are read separately
+_LIFETIME = timedelta(seconds=10)  # current shortages are read separately
 
 Choice = tuple[frozenset[Offering], int]
 
@@ -27,7 +27,7 @@ class CapacityHistoryCache:
         default_factory=dict
     )
 
-    async def of(
+    async def read(
         self, conn: AsyncConnection, offerings: Collection[Offering], nodes: int, now: datetime
     ) -> CapacityHistory:
         """Return the capacity history for a choice between offerings for ``nodes`` nodes.
@@ -51,7 +51,7 @@ class CapacityHistoryCache:
 
     def _find_read(self, choice: Choice, now: datetime) -> asyncio.Task[CapacityHistory] | None:
         """Return the read that is fresh or in progress; None without one."""
-        for old in [c for c, (at, _) in self.reads.items() if now - at > _FRESH]:
+        for old in [c for c, (at, _) in self.reads.items() if now - at > _LIFETIME]:
             del self.reads[old]
         _, read = self.reads.get(choice, (None, None))
         return None if read is None or read.cancelled() else read

@@ -24,8 +24,8 @@ class CircuitOpen(Throttled):
 class Admission:
     """A call that may be made."""
 
-    fails: bool  # the region has failed since its last answer
-    probes: bool = False  # no other call is made there meanwhile
+    is_region_failing: bool  # the region has failed since its last answer
+    is_probe: bool = False  # no other call is made there meanwhile
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -40,24 +40,24 @@ class CircuitBreaker:
         async with self.engine.connect() as conn:
             circuit = await circuit_breaker.find(conn, region)
         if circuit.shut_until is None:
-            return Admission(fails=circuit.failures > 0)
+            return Admission(is_region_failing=circuit.failures > 0)
         async with self.engine.begin() as conn:
             if await circuit_breaker.claim_probe(conn, region, self.now()):
-                return Admission(fails=True, probes=True)
+                return Admission(is_region_failing=True, is_probe=True)
         wait = max((circuit.shut_until - self.now()).total_seconds(), _SHORTEST_WAIT)
         raise CircuitOpen(f"Azure fails in {region}; it is asked again later", "", wait)
 
     async def record(self, region: str, fault: CloudError | None, call: Admission) -> None:
         """Count a failure of the region; an answer, also any other error, closes the circuit."""
         answered = type(fault) not in (CloudError, Throttled)
-        if answered and not call.fails:
+        if answered and not call.is_region_failing:
             return  # nothing to close
         async with self.engine.begin() as conn:
             if answered:
                 await circuit_breaker.record_success(conn, region)
                 return
             jitter = random.random()  # noqa: S311 - no secret
-            given = (conn, region, self.now(), jitter)
-            circuit = await circuit_breaker.record_failure(*given, probed=call.probes)
+            arguments = (conn, region, self.now(), jitter)
+            circuit = await circuit_breaker.record_failure(*arguments, probed=call.is_probe)
         if circuit.failures == FAILURES:
             log.warning("cloud.region_fails", extra={"region": region, "cause": str(fault)})

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from service.cloud.provider import Throttled
 
 CONCURRENT_CALLS = 50  # to one region, of the 200 steps of the loop
-_CALL = timedelta(seconds=1)  # the usual length of a call
+_USUAL_CALL_TIME = timedelta(seconds=1)  # the usual length of a call
 _SHORTEST_WAIT = 2.0  # seconds
 _LONGEST_WAIT = timedelta(seconds=28)  # calls that hung may end at any time
 
@@ -29,25 +29,25 @@ class ConcurrencyLimit:
 
     now: Callable[[], datetime]
     limit: int = CONCURRENT_CALLS
-    under_way: Counter[str] = field(default_factory=Counter)
-    _next_at: dict[str, datetime] = field(default_factory=dict)  # the last refused call's turn
+    in_progress: Counter[str] = field(default_factory=Counter)
+    _next_retry_at: dict[str, datetime] = field(default_factory=dict)  # of the last refused call
 
     @contextmanager
     def slot(self, region: str) -> Iterator[None]:
         """Count a call until the block ends. Raises ConcurrencyLimitReached at once."""
-        if self.under_way[region] >= self.limit:
+        if self.in_progress[region] >= self.limit:
             message = f"{self.limit} calls to {region} are under way"
             raise ConcurrencyLimitReached(message, "", self._retry_after(region))
-        self.under_way[region] += 1
+        self.in_progress[region] += 1
         try:
             yield
         finally:
-            self.under_way[region] -= 1
+            self.in_progress[region] -= 1
 
     def _retry_after(self, region: str) -> float:
         """Return seconds to wait; refused calls are spread by the rate at which calls end."""
         now = self.now()
-        at = max(self._next_at.get(region, now), now) + _CALL / self.limit
-        self._next_at[region] = min(at, now + _LONGEST_WAIT)
+        at = max(self._next_retry_at.get(region, now), now) + _USUAL_CALL_TIME / self.limit
+        self._next_retry_at[region] = min(at, now + _LONGEST_WAIT)
         jitter = random.random()  # noqa: S311 - no secret
-        return _SHORTEST_WAIT + (self._next_at[region] - now).total_seconds() + jitter
+        return _SHORTEST_WAIT + (self._next_retry_at[region] - now).total_seconds() + jitter

@@ -13,17 +13,17 @@ class HeartbeatVisibility:
     """Records the rounds of the reconciler that reached the database."""
 
     awake_since: datetime = ALWAYS_AWAKE
-    _last: datetime | None = None
+    _last_round: datetime | None = None
 
-    def round(self, now: datetime) -> None:
+    def record_round(self, now: datetime) -> None:
         """Record a round; after a gap (a start, a database outage) nodes count as heard anew."""
-        self.awake_since = self.since(now)
-        self._last = now
+        self.awake_since = self.heard_since(now)
+        self._last_round = now
 
-    def since(self, now: datetime) -> datetime:
+    def heard_since(self, now: datetime) -> datetime:
         """Return since when nodes could be heard; ``now`` if no round was recorded lately."""
-        slept = self._last is None or now - self._last > _LONGEST_ROUND
-        return now if slept else self.awake_since
+        was_suspended = self._last_round is None or now - self._last_round > _LONGEST_ROUND
+        return now if was_suspended else self.awake_since
 
     def record_blindness(self, now: datetime) -> None:
         """Record that no node can reach the service now."""

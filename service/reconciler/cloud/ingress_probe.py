@@ -18,7 +18,7 @@ from service.db.attempts import nodes
 from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 
 log = logging.getLogger(__name__)
-RECENT = timedelta(seconds=30)  # three heartbeats
+RECENT_HEARTBEAT = timedelta(seconds=30)  # three heartbeats
 _TIMEOUT_SECONDS = 5.0
 _LOG_INTERVAL = timedelta(minutes=5)
 
@@ -27,27 +27,27 @@ Probe = Callable[[], Awaitable[str]]  # why it is unreachable; empty: reachable
 
 @dataclass(kw_only=True)
 class IngressProbe:
-    """Reports to ``watch`` while nodes cannot reach the service."""
+    """Reports to ``visibility`` while nodes cannot reach the service."""
 
     engine: AsyncEngine
     probe: Probe
-    watch: HeartbeatVisibility
+    visibility: HeartbeatVisibility
     now: Callable[[], datetime]
-    at_most: timedelta
+    max_blindness: timedelta
     _unreachable_since: datetime | None = None
     _logged_at: datetime | None = None
 
     async def run_once(self) -> None:
         """Probe the service if no node was heard recently."""
         async with self.engine.connect() as conn:
-            all_silent = await nodes.are_all_silent(conn, self.now() - RECENT)
+            all_silent = await nodes.are_all_silent(conn, self.now() - RECENT_HEARTBEAT)
         cause = await self.probe() if all_silent else ""
         if not cause:
             self._unreachable_since = None
             return
         self._unreachable_since = self._unreachable_since or self.now()
-        if self.now() - self._unreachable_since <= self.at_most:
-            self.watch.record_blindness(self.now())
+        if self.now() - self._unreachable_since <= self.max_blindness:
+            self.visibility.record_blindness(self.now())
         self._log_unreachable(cause)
 
     def _log_unreachable(self, cause: str) -> None:
@@ -56,7 +56,7 @@ class IngressProbe:
             log.error("service.unreachable", extra={"cause": cause})
 
 
-def probe_of(public_url: str) -> Probe:
+def make_probe(public_url: str) -> Probe:
     """Return a probe of the service's public address, as nodes reach it."""
 
     async def probe() -> str:

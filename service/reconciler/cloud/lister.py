@@ -24,29 +24,29 @@ class Lister:
 
     engine: AsyncEngine
     cloud: CloudProvider
-    every: timedelta
+    interval: timedelta
     now: Callable[[], datetime]
-    listing: ScaleSetList | None = None
+    newest_list: ScaleSetList | None = None
 
     async def run_once(self) -> None:
         """Ask the cloud if it is this process's turn, then read the newest list."""
         async with self.engine.begin() as conn:
-            mine = await scale_set_cache.claim(conn, self.now(), self.every)
-        if mine:
-            await self._ask()
+            is_claimed = await scale_set_cache.claim(conn, self.now(), self.interval)
+        if is_claimed:
+            await self._publish_list()
         async with self.engine.connect() as conn:
-            known = self.fresh()  # None: any list will do
-            after = known.listed_at if known else None
-            found = await scale_set_cache.latest(conn, after)
-        if found and found.is_fresh(self.now(), self.every):
-            self.listing = found
+            current = self.fresh_list()  # None: any list will do
+            after = current.listed_at if current else None
+            listing = await scale_set_cache.latest(conn, after)
+        if listing and listing.is_fresh(self.now(), self.interval):
+            self.newest_list = listing
 
-    def fresh(self) -> ScaleSetList | None:
+    def fresh_list(self) -> ScaleSetList | None:
         """Return the list while it is fresh."""
-        found = self.listing
-        return found if found and found.is_fresh(self.now(), self.every) else None
+        listing = self.newest_list
+        return listing if listing and listing.is_fresh(self.now(), self.interval) else None
 
-    async def _ask(self) -> None:
+    async def _publish_list(self) -> None:
         asked_at = self.now()
         try:
             sets = await self.cloud.list_owned()
@@ -54,13 +54,13 @@ class Lister:
             log.warning("lister.failed", extra={"cause": str(fault)})
             return
         async with self.engine.begin() as conn:
-            await scale_set_cache.publish(conn, asked_at, sets, self.now() + self.every)
+            await scale_set_cache.publish(conn, asked_at, sets, self.now() + self.interval)
         async with self.engine.connect() as conn:
             listing, rows = (
                 await scale_set_cache.latest(conn, None),
                 await scale_set_cache.known_scale_sets(conn),
             )
         assert listing is not None, "it was just published"
-        changed = [i for i, known in rows if has_changed(known, listing.sets.get(known.name))]
+        changed = [i for i, cached in rows if has_changed(cached, listing.sets.get(cached.name))]
         async with self.engine.begin() as conn:
             await attempts.request_reread(conn, changed, self.now())

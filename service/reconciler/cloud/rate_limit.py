@@ -47,9 +47,9 @@ from service.reconciler.cloud.concurrency_limit import (
 
 P = ParamSpec("P")
 T = TypeVar("T")
-_EVERYTHING = "resources"  # another part of Azure: its failures say nothing of scale sets
-_LOW = 0.5  # share of a bucket; below it, the remaining count that Azure reports is stored
-_REASONS: dict[type[Throttled], str] = {
+_RESOURCE_GRAPH = "resources"  # another part of Azure: its failures say nothing of scale sets
+_LOW_SHARE = 0.5  # share of a bucket; below it, the remaining count that Azure reports is stored
+_DEFERRAL_REASONS: dict[type[Throttled], str] = {
     ConcurrencyLimitReached: "concurrency",
     CircuitOpen: "circuit",
 }
@@ -64,12 +64,12 @@ class Deferred(Throttled):
         self.deferral = deferral
 
 
-def deferral_of(claim: Claim | None, now: datetime) -> Deferral | None:
+def pending_deferral(claim: Claim | None, now: datetime) -> Deferral | None:
     """Return the deferred call in the attempt's row, or None once its time has passed."""
     if claim is None or claim.row.deferred_call is None:
         return None
-    found = Deferral(call=CloudCall(claim.row.deferred_call), until=claim.row.deferred_until)
-    return found if found.is_pending(now) or found.is_due(now) else None
+    deferral = Deferral(call=CloudCall(claim.row.deferred_call), until=claim.row.deferred_until)
+    return deferral if deferral.is_pending(now) or deferral.is_due(now) else None
 
 
 def deferral_after(claim: Claim, faults: Collection[Exception], now: datetime) -> Deferral | None:
@@ -79,12 +79,12 @@ def deferral_after(claim: Claim, faults: Collection[Exception], now: datetime) -
     one that turns out not to be is dropped when it is due.
     """
     new = next((fault.deferral for fault in faults if isinstance(fault, Deferred)), None)
-    old = deferral_of(claim, now)
+    old = pending_deferral(claim, now)
     if new or old is None:
         return new
     busy = any(isinstance(fault, ConcurrencyLimitReached) for fault in faults)
-    waits = old.is_pending(now) and (faults or old.call is CloudCall.REFILL)
-    return old if waits or busy else None
+    still_waits = old.is_pending(now) and (faults or old.call is CloudCall.REFILL)
+    return old if still_waits or busy else None
 
 
 @dataclass
@@ -95,99 +95,103 @@ class RateLimitedCloud:
     cloud: CloudProvider
     now: Callable[[], datetime]
     concurrency: int = CONCURRENT_CALLS
-    times: float = 1.0  # the subscription's limits as a multiple of Microsoft's table
+    multiple: float = 1.0  # the subscription's limits as a multiple of Microsoft's table
 
-    def at(
+    def region(
         self,
         region: str,
         claim: Claim | None = None,
-        first: Callable[[], Awaitable[object]] | None = None,
+        before_call: Callable[[], Awaitable[object]] | None = None,
     ) -> "RateLimitedRegion":
         """Return the cloud in this region.
 
-        ``claim``: of the attempt that calls; None: a sweep calls. ``first`` is awaited right before
-        a call, after its wait for tokens.
+        ``claim``: of the attempt that calls; None: a sweep calls. ``before_call`` is awaited right
+        before a call, after its wait for tokens.
         """
-        return RateLimitedRegion(limited_cloud=self, region=region, claim=claim, first=first)
+        return RateLimitedRegion(
+            limited_cloud=self, region=region, claim=claim, before_call=before_call
+        )
 
-    async def ask(
+    async def call(
         self,
         region: str,
         call: CloudCall,
         make: Callable[[], Awaitable[T]],
         claim: Claim | None = None,
-        first: Callable[[], Awaitable[object]] | None = None,
+        before_call: Callable[[], Awaitable[object]] | None = None,
     ) -> T:
         """Make the call if it may be made now.
 
         Raises Deferred, ConcurrencyLimitReached, CircuitOpen, and Throttled where a call for no
-        attempt finds no token; whatever ``first`` and ``make`` raise.
+        attempt finds no token; whatever ``before_call`` and ``make`` raise.
         """
         with ExitStack() as slot:
-            with _counted(call, region):
-                waits = deferral_of(claim, self.now())
-                permit = waits if waits and waits.call is call else None
+            with _count_refusal(call, region):
+                deferral = pending_deferral(claim, self.now())
+                permit = deferral if deferral and deferral.call is call else None
                 if permit and permit.is_pending(self.now()):
                     raise self._deferred(region, permit)
                 slot.enter_context(self._limit.slot(region))
                 admission = await self._circuits.admit(region)
-                if permit is None and TOKENS[call] and not admission.probes:
-                    await self._take(region, call, claim, waits)
-            if first is not None:
-                await first()
-            with remaining.gather_remaining() as left:
+                if permit is None and TOKENS[call] and not admission.is_probe:
+                    await self._take_tokens(region, call, claim, deferral)
+            if before_call is not None:
+                await before_call()
+            with remaining.gather_remaining() as remaining_requests:
                 try:
-                    answer = await _timed(call, region, make)
+                    answer = await _make_measured(call, region, make)
                 except CloudError as fault:
                     await self._circuits.record(region, fault, admission)
-                    raise self._kept(fault, call, None if admission.probes else claim) from fault
+                    raise self._as_deferred(
+                        fault, call, None if admission.is_probe else claim
+                    ) from fault
                 finally:
-                    await self._learn(region, left)
+                    await self._lower_buckets(region, remaining_requests)
         await self._circuits.record(region, None, admission)
         return answer
 
-    async def give_back(self, claim: Claim, kept: Deferral | None) -> None:
-        """Give back the tokens of the call that the attempt deferred, unless it is ``kept``."""
-        deferral = deferral_of(claim, self.now())
-        if deferral and deferral != kept and deferral.is_pending(self.now()):
-            request = self._tokens(offerings.of(claim.row).pool, TOKENS[deferral.call])
-            await self._batch.do(replace(request, count=-1))
+    async def return_tokens(self, claim: Claim, retained: Deferral | None) -> None:
+        """Give back the tokens of the call that the attempt deferred, unless it is ``retained``."""
+        deferral = pending_deferral(claim, self.now())
+        if deferral and deferral != retained and deferral.is_pending(self.now()):
+            request = self._token_request(offerings.of(claim.row).pool, TOKENS[deferral.call])
+            await self._token_batcher.do(replace(request, count=-1))
 
-    async def _take(
-        self, region: str, call: CloudCall, claim: Claim | None, other: Deferral | None
+    async def _take_tokens(
+        self, region: str, call: CloudCall, claim: Claim | None, deferral: Deferral | None
     ) -> None:
         """Take the call's tokens. Raises Deferred, or Throttled if the call cannot be deferred.
 
-        An attempt has one deferred call at a time: with ``other`` pending, this call takes tokens
-        only if the buckets have them now. The look before one that is due does not wait.
+        An attempt has one deferred call at a time: with ``deferral`` pending, this call takes
+        tokens only if the buckets have them now. The look before one that is due does not wait.
         """
-        request, now = self._tokens(region, TOKENS[call]), self.now()
-        if claim is not None and not (other and other.is_pending(now)):
-            wait = await self._batch.do(request)
-            if wait and not (other and call is CloudCall.GET):
+        request, now = self._token_request(region, TOKENS[call]), self.now()
+        if claim is not None and not (deferral and deferral.is_pending(now)):
+            wait = await self._token_batcher.do(request)
+            if wait and not (deferral and call is CloudCall.GET):
                 raise self._deferred(region, Deferral(call=call, until=now + wait))
             return
-        shares = [] if claim else [self._tokens(region, TOKENS[call], sweeps=True)]
+        sweep_requests = [] if claim else [self._token_request(region, TOKENS[call], sweeps=True)]
         wait = timedelta(0)
-        for one in [*shares, request]:
+        for token_request in [*sweep_requests, request]:
             async with self.engine.begin() as conn:
-                (wait,) = await rate_limit.take(conn, [one], now)
+                (wait,) = await rate_limit.take(conn, [token_request], now)
                 if not wait:
                     return
                 await conn.rollback()  # give the tokens back: the call is not made
-        if other:
-            raise self._deferred(region, other)
+        if deferral:
+            raise self._deferred(region, deferral)
         raise Throttled(_message(region, call), "", wait.total_seconds())
 
     @cached_property
-    def _batch(self) -> Batcher[TokenRequest, timedelta]:
-        return Batcher(self._take_all)
+    def _token_batcher(self) -> Batcher[TokenRequest, timedelta]:
+        return Batcher(self._take_batch)
 
-    async def _take_all(self, requests: Sequence[TokenRequest]) -> list[timedelta]:
+    async def _take_batch(self, requests: Sequence[TokenRequest]) -> list[timedelta]:
         async with self.engine.begin() as conn:
             return await rate_limit.take(conn, requests, self.now())
 
-    def _tokens(
+    def _token_request(
         self, region: str, kinds: Collection[RequestKind], *, sweeps: bool = False
     ) -> TokenRequest:
         """Return the buckets of such requests, or the shares of them that sweeps have."""
@@ -196,13 +200,13 @@ class RateLimitedCloud:
             shared = kind in SWEPT and region != ALL
             share = (SWEEP_SHARE if sweeps else 1 - SWEEP_SHARE) if shared else 1.0
             name = kind + SWEEPS if sweeps and shared else kind
-            buckets[name] = BUCKETS[kind].scaled(share * self.times)
+            buckets[name] = BUCKETS[kind].scaled(share * self.multiple)
         return TokenRequest(region=region, buckets=buckets)
 
     def _deferred(self, region: str, deferral: Deferral) -> Deferred:
         return Deferred(_message(region, deferral.call), deferral, self.now())
 
-    def _kept(self, fault: CloudError, call: CloudCall, claim: Claim | None) -> CloudError:
+    def _as_deferred(self, fault: CloudError, call: CloudCall, claim: Claim | None) -> CloudError:
         """Return Azure's 429 as Deferred, so that the attempt waits for Azure's Retry-After.
 
         Azure does not count a call that it refuses: the tokens of this one serve its retry.
@@ -213,17 +217,20 @@ class RateLimitedCloud:
         deferral = Deferral(call=call, until=self.now() + wait)
         return Deferred(str(fault), deferral, self.now(), fault.code or "Throttled")
 
-    async def _learn(self, region: str, left: dict[str, int]) -> None:
+    async def _lower_buckets(self, region: str, remaining_requests: dict[str, int]) -> None:
         """Lower all buckets of a kind of which Azure says that few requests remain."""
-        for kind in [kind for kind in RequestKind if kind in left]:
-            AZURE_REMAINING.set(region, kind, value=left[kind])
-            level = left[kind] / (BUCKETS[kind].size * self.times)
-            if level >= _LOW:
+        for kind in [kind for kind in RequestKind if kind in remaining_requests]:
+            AZURE_REMAINING.set(region, kind, value=remaining_requests[kind])
+            level = remaining_requests[kind] / (BUCKETS[kind].size * self.multiple)
+            if level >= _LOW_SHARE:
                 continue
-            both = self._tokens(region, [kind]), self._tokens(region, [kind], sweeps=True)
+            requests = (
+                self._token_request(region, [kind]),
+                self._token_request(region, [kind], sweeps=True),
+            )
             buckets = {
                 name: replace(bucket, size=bucket.size * level)
-                for request in both
+                for request in requests
                 for name, bucket in request.buckets.items()
             }
             async with self.engine.begin() as conn:
@@ -241,56 +248,58 @@ class RateLimitedCloud:
 
 @dataclass(frozen=True, kw_only=True)
 class RateLimitedRegion:
-    """The cloud's operations in one region: each as in CloudProvider, and raises as `ask` does."""
+    """The cloud's operations in one region: each as in CloudProvider. Raises as `call` does."""
 
     limited_cloud: RateLimitedCloud
     region: str
     claim: Claim | None = None
-    first: Callable[[], Awaitable[object]] | None = None
+    before_call: Callable[[], Awaitable[object]] | None = None
 
     async def create(self, spec: ScaleSetSpec) -> None:
-        await self._ask(CloudCall.CREATE, self._cloud.create, spec)
+        await self._call(CloudCall.CREATE, self._cloud.create, spec)
 
     async def get(self, name: str) -> ScaleSet:
-        return await self._ask(CloudCall.GET, self._cloud.get, name)
+        return await self._call(CloudCall.GET, self._cloud.get, name)
 
     async def list_owned(self) -> list[ScaleSet]:
-        return await self._ask(CloudCall.LIST, self._cloud.list_owned)
+        return await self._call(CloudCall.LIST, self._cloud.list_owned)
 
     async def list_tagged(self) -> list[TaggedResource]:
         call = self._cloud.list_tagged
-        return await self.limited_cloud.ask(_EVERYTHING, CloudCall.LIST_TAGGED, call)
+        return await self.limited_cloud.call(_RESOURCE_GRAPH, CloudCall.LIST_TAGGED, call)
 
     async def refill(self, name: str, instance_count: int, useless: Collection[str] = ()) -> None:
-        await self._ask(CloudCall.REFILL, self._cloud.refill, name, instance_count, useless)
+        await self._call(CloudCall.REFILL, self._cloud.refill, name, instance_count, useless)
 
     async def delete(self, name: str) -> None:
-        await self._ask(CloudCall.DELETE, self._cloud.delete, name)
+        await self._call(CloudCall.DELETE, self._cloud.delete, name)
 
     async def serial_log(self, name: str, instance_id: str) -> bytes:
-        return await self._ask(CloudCall.SERIAL_LOG, self._cloud.serial_log, name, instance_id)
+        return await self._call(CloudCall.SERIAL_LOG, self._cloud.serial_log, name, instance_id)
 
     async def spot_cores(self, region: str) -> SpotCores:
         call = partial(self._cloud.spot_cores, region)
-        return await self.limited_cloud.ask(region, CloudCall.SPOT_CORES, call)
+        return await self.limited_cloud.call(region, CloudCall.SPOT_CORES, call)
 
     async def close(self) -> None:
         """Do nothing: the caller that made the cloud closes it."""
 
-    async def _ask(
+    async def _call(
         self,
         call: CloudCall,
         make: Callable[P, Awaitable[T]],
         *args: P.args,
-        **more: P.kwargs,
+        **kwargs: P.kwargs,
     ) -> T:
-        made = partial(make, *args, **more)
-        return await self.limited_cloud.ask(self.region, call, made, self.claim, self.first)
+        make_call = partial(make, *args, **kwargs)
+        return await self.limited_cloud.call(
+            self.region, call, make_call, self.claim, self.before_call
+        )
 
     @property
     def _cloud(self) -> CloudProvider:
         cloud = self.limited_cloud.cloud
-        return cloud if self.region == ALL else engines.at(cloud, self.region)
+        return cloud if self.region == ALL else engines.cloud_of_pool(cloud, self.region)
 
 
 def _message(region: str, call: CloudCall) -> str:
@@ -298,18 +307,18 @@ def _message(region: str, call: CloudCall) -> str:
 
 
 @contextmanager
-def _counted(call: CloudCall, region: str) -> Iterator[None]:
+def _count_refusal(call: CloudCall, region: str) -> Iterator[None]:
     """Count a refusal of our own."""
     try:
         yield
     except Throttled as refusal:
-        AZURE_DEFERRED.add(call, region, _REASONS.get(type(refusal), "rate_limit"))
+        AZURE_DEFERRED.add(call, region, _DEFERRAL_REASONS.get(type(refusal), "rate_limit"))
         raise
 
 
-async def _timed(call: CloudCall, region: str, make: Callable[[], Awaitable[T]]) -> T:
+async def _make_measured(call: CloudCall, region: str, make: Callable[[], Awaitable[T]]) -> T:
     """Make the call and record how long Azure took, and with which result."""
-    began, result = perf_counter(), "unexpected"
+    start, result = perf_counter(), "unexpected"
     try:
         answer = await make()
     except CloudError as fault:
@@ -319,4 +328,4 @@ async def _timed(call: CloudCall, region: str, make: Callable[[], Awaitable[T]])
         result = "ok"
         return answer
     finally:
-        AZURE_CALL.observe(call, region, result, value=perf_counter() - began)
+        AZURE_CALL.observe(call, region, result, value=perf_counter() - start)

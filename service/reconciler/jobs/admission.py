@@ -28,18 +28,18 @@ class Admissions:
     engine: AsyncEngine
     cloud: CloudProvider
     now: Callable[[], datetime]
-    usual: ProjectQuota = NO_QUOTA  # of a project without a quota of its own
+    default_quota: ProjectQuota = NO_QUOTA  # of a project without a quota of its own
     regions: tuple[str, ...] = ()
-    replica: str = field(default_factory=lambda: uuid4().hex)  # name of this replica
+    replica_name: str = field(default_factory=lambda: uuid4().hex)  # name of this replica
 
     async def run_once(self) -> int:
         """Admit the jobs that may start, if it is this replica's turn; return their number."""
         now = self.now()
         async with self.engine.begin() as conn:
-            if not await queue.is_mine(conn, self.replica, now, _TURN_LEASE):
+            if not await queue.is_mine(conn, self.replica_name, now, _TURN_LEASE):
                 return 0
         async with self.engine.begin() as conn:
-            return await admission.admit_waiting_jobs(conn, self.usual, now)
+            return await admission.admit_waiting_jobs(conn, self.default_quota, now)
 
     async def read_cores(self) -> None:
         """Read the Spot cores of each region from Azure and store them for all replicas.

@@ -28,8 +28,8 @@ from service.domain.planning.plan import Plan
 from service.operations.queue import admission
 from service.pricing.source import PriceSource, known_prices
 
-_IDLE = timedelta(seconds=30)
-_LEFT_FROM_BEFORE = ("waits_for", "moves_since", "returns_since")  # a launch clears them
+_INTERVAL = timedelta(seconds=30)
+_COLUMNS_OF_LAST_LAUNCH = ("waits_for", "moves_since", "returns_since")  # a launch clears them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,9 +47,9 @@ class PlainLaunch:
         """Whether the job has one offering and nothing limits the choice."""
         terms = self.row.constraints
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
-        found = self.claim.row._asdict()
-        left = any(found.get(name) for name in _LEFT_FROM_BEFORE)
-        free = not any(limits) and not terms.regions and not left
+        columns = self.claim.row._asdict()
+        has_leftovers = any(columns.get(name) for name in _COLUMNS_OF_LAST_LAUNCH)
+        free = not any(limits) and not terms.regions and not has_leftovers
         return free and len(self.plan.options) == 1
 
     @property
@@ -75,62 +75,68 @@ class BulkLauncher:
         return Batcher(self._start_all, key=lambda plain: plain.row.id)
 
     async def _start_all(self, batch: Sequence[PlainLaunch]) -> list[bool | Exception]:
-        prices = await known_prices(self.prices, sorted({one.offering for one in batch}))
+        prices = await known_prices(self.prices, sorted({launch.offering for launch in batch}))
         now = self.now()
         async with self.engine.begin() as conn:
             unblocked = await self._find_unblocked(conn, batch, now)
             if not unblocked:
                 return [False] * len(batch)
-            held = await leases.lock_all_claimed(conn, [one.claim for one in unblocked])
+            hints = await leases.lock_all_claimed(conn, [launch.claim for launch in unblocked])
             # A job hinted since its claim may have new terms: `launch.py` reads them again.
-            begin = [one for one in unblocked if held.get(one.row.id) == one.claim.hints]
-            if begin:
-                await _write(conn, begin, prices, now)
-        lost = {one.row.id for one in unblocked} - held.keys()
-        begun = {one.row.id for one in begin}
+            ready = [
+                launch for launch in unblocked if hints.get(launch.row.id) == launch.claim.hints
+            ]
+            if ready:
+                await _write(conn, ready, prices, now)
+        lost_ids = {launch.row.id for launch in unblocked} - hints.keys()
+        started_ids = {launch.row.id for launch in ready}
         return [
-            LeaseLost(f"jobs {one.row.id}") if one.row.id in lost else one.row.id in begun
-            for one in batch
+            LeaseLost(f"jobs {launch.row.id}")
+            if launch.row.id in lost_ids
+            else launch.row.id in started_ids
+            for launch in batch
         ]
 
     async def _find_unblocked(
         self, conn: AsyncConnection, batch: Sequence[PlainLaunch], now: datetime
     ) -> list[PlainLaunch]:
         """Return the launches that no quota, shortage or budget blocks now."""
-        requests = {one.row.id: (one.offering, one.plan.chosen.nodes) for one in batch}
+        requests = {launch.row.id: (launch.offering, launch.plan.chosen.nodes) for launch in batch}
         with_room = await admission.find_jobs_with_room(conn, requests, now)
-        refused = await capacity_outages.open_shortages(conn, {one.offering for one in batch})
-        limited = await budgets.with_budget(conn, {one.row.project_id for one in batch})
+        refused = await capacity_outages.open_shortages(conn, {launch.offering for launch in batch})
+        limited = await budgets.with_budget(conn, {launch.row.project_id for launch in batch})
         return [
-            one
-            for one in batch
-            if one.row.id in with_room
-            and one.offering not in refused
-            and one.row.project_id not in limited
+            launch
+            for launch in batch
+            if launch.row.id in with_room
+            and launch.offering not in refused
+            and launch.row.project_id not in limited
         ]
 
 
 async def _write(
     conn: AsyncConnection,
-    begin: Sequence[PlainLaunch],
+    launches: Sequence[PlainLaunch],
     prices: dict[Offering, Price],
     now: datetime,
 ) -> None:
-    await attempts.add_all(conn, [_attempt(one, prices, now) for one in begin])
+    await attempts.add_all(conn, [_attempt(launch, prices, now) for launch in launches])
     await job_versions.raise_all(
-        conn, [one.row.id for one in begin], now
+        conn, [launch.row.id for launch in launches], now
     )  # the phase is another one
-    await leases.release_all(conn, [(one.claim, now + _IDLE) for one in begin], now)
+    await leases.release_all(conn, [(launch.claim, now + _INTERVAL) for launch in launches], now)
 
 
-def _attempt(one: PlainLaunch, prices: dict[Offering, Price], now: datetime) -> dict[str, object]:
-    last, option, chosen = one.job.last_attempt, one.plan.options[0], one.plan.chosen
+def _attempt(
+    launch: PlainLaunch, prices: dict[Offering, Price], now: datetime
+) -> dict[str, object]:
+    last, option, chosen = launch.job.last_attempt, launch.plan.options[0], launch.plan.chosen
     return attempts.new_row(
         new_id("att", now),
-        one.job.id,
-        one.number,
-        one.offering,
-        prices.get(one.offering, option.price),
+        launch.job.id,
+        launch.number,
+        launch.offering,
+        prices.get(launch.offering, option.price),
         now,
         instance_count=chosen.nodes,
         processes_per_node=chosen.processes_per_node,

@@ -47,8 +47,8 @@ from service.reconciler.jobs.preparation import Preparation
 from service.storage.store import StorageError
 
 log = logging.getLogger(__name__)
-_IDLE = timedelta(seconds=30)  # between polls of a job without a hint
-_IN_QUEUE = timedelta(minutes=10)  # between polls of a queued job
+_INTERVAL = timedelta(seconds=30)  # between polls of a job without a hint
+_QUEUED_POLL_INTERVAL = timedelta(minutes=10)  # between polls of a queued job
 _AFTER_FAULT = timedelta(seconds=5)
 _MAX_UNBATCHED = 20  # concurrent steps with own transactions: more would starve lease renewals
 _MAX_PREPARATIONS = 10
@@ -63,7 +63,7 @@ class JobReconciler:
     preparation: Preparation
     now: Callable[[], datetime]
     allowance: Allowance = DEFAULT_ALLOWANCE
-    usual: ProjectQuota = NO_QUOTA  # of a project that was given none
+    default_quota: ProjectQuota = NO_QUOTA  # of a project that was given none
     egress: Egress = NO_EGRESS
     histories: CapacityHistoryCache = field(default_factory=CapacityHistoryCache)
 
@@ -110,7 +110,7 @@ class JobReconciler:
                     async with self._unbatched_slots:
                         row = await self._find_row(job)
                         await self._launcher.enforce_deadline(claim, row, job.last_attempt)
-                await self._release(claim, min(delay or _IDLE, _IDLE))
+                await self._release(claim, min(delay or _INTERVAL, _INTERVAL))
             case PrepareJob():
                 async with self._preparation_slots:
                     await self.preparation.step(claim, job)
@@ -157,18 +157,20 @@ class JobReconciler:
             row, admitted = await jobs.find(conn, job.id), await queue.is_admitted(conn, job.id)
         assert row is not None
         requests = (row.cancel_requested_at is not None, row.pause_requested_at is not None)
-        stale = requests != (job.cancel_requested, job.pause_requested)
-        if stale or await self._launcher.handle_waiting_risk(claim, row):
-            await self._release(claim, _IDLE)  # a request hints the row: due at once
+        is_stale = requests != (job.cancel_requested, job.pause_requested)
+        if is_stale or await self._launcher.handle_waiting_risk(claim, row):
+            await self._release(claim, _INTERVAL)  # a request hints the row: due at once
             return
         if admitted or await self._request_admission(row):
             await self._launcher.start(claim, job, row, number)
         else:
-            await self._release(claim, _IN_QUEUE)
+            await self._release(claim, _QUEUED_POLL_INTERVAL)
 
     async def _request_admission(self, row: JobRow) -> bool:
         prices = await self._launcher.read_prices(row.parsed_plan)
-        return await admission.request_admission(self.engine, row, self.usual, prices, self.now())
+        return await admission.request_admission(
+            self.engine, row, self.default_quota, prices, self.now()
+        )
 
     @cached_property
     def _leases(self) -> LeaseRenewer:

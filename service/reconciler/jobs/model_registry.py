@@ -37,8 +37,8 @@ class ModelRegistrations:
     async def run_once(self) -> list[str]:
         """Register models; return the jobs whose models were registered."""
         async with self.engine.connect() as conn:
-            found = await model_registry.unregistered(conn, _BATCH_SIZE)
-        return [job.id for job in found if await self._register(job)]
+            jobs = await model_registry.unregistered(conn, _BATCH_SIZE)
+        return [job.id for job in jobs if await self._register(job)]
 
     async def _register(self, job: JobRow) -> bool:
         assert job.result is not None, "it has succeeded"

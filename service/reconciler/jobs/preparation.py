@@ -100,8 +100,8 @@ class Preparation:
             by_id.get(row.validation_file or ""),
         )
         today = row.created_at.astimezone(UTC).date()
-        wanted = row_checks(training, validation, model, plan.recipe, today)
-        return await self.preflights.check_rows(wanted, _WAIT_SECONDS)
+        checks = row_checks(training, validation, model, plan.recipe, today)
+        return await self.preflights.check_rows(checks, _WAIT_SECONDS)
 
     async def _report_progress(self, claim: Claim, check: RunningCheck) -> None:
         text = f"checking the rows: {check.rows_done:,} of {check.rows:,} are done"
@@ -128,19 +128,19 @@ class Preparation:
     async def _find_models(self, row: JobRow, plan: Plan) -> tuple[PinnedModel, PinnedModel | None]:
         """Return the base model, and the reward model of the grader if there is one."""
         find = partial(bases.find_basis, self.engine, self.store, row.project_id)
-        base, named = await find(row.model), lineage.judge(plan.recipe.reinforcement)
-        judge = await find(named, lineage.OF_GRADER) if named else None
+        base, judge_name = await find(row.model), lineage.judge(plan.recipe.reinforcement)
+        judge = await find(judge_name, lineage.OF_GRADER) if judge_name else None
         return base.staged.model, judge.staged.model if judge else None
 
     async def _find_files(self, row: JobRow) -> dict[str, File]:
-        found = {}
+        files_by_id = {}
         async with self.engine.connect() as conn:
             for file_id in filter(None, (row.training_file, row.validation_file)):
                 file = await files.find(conn, row.project_id, file_id)
                 if file is None:
                     raise MissingFile(f"File {file_id} was deleted.")
-                found[file_id] = file
-        return found
+                files_by_id[file_id] = file
+        return files_by_id
 
 
 def _refuse_untrainable(row: JobRow, by_id: dict[str, File], checked: Checked) -> None:
@@ -159,12 +159,12 @@ def _describe_new_forecast(before: Plan, after: Plan) -> str:
     """Return the message about the new forecast; empty if it was exact before."""
     if before.data is not None or after.data is None:
         return ""
-    data, best, was = after.data, after.chosen, before.chosen
+    data, best, former = after.data, after.chosen, before.chosen
     return (
         f"Counted {data.examples:,} examples with {data.kept_tokens:,} tokens, of which "
         f"{data.trained_tokens:,} are trained. The forecast is now about {best.cost_p50} USD and "
-        f"{format_duration(best.duration_p50)}; with estimated lengths it was {was.cost_p50} USD "
-        f"and {format_duration(was.duration_p50)}."
+        f"{format_duration(best.duration_p50)}; with estimated lengths it was {former.cost_p50} "
+        f"USD and {format_duration(former.duration_p50)}."
     )
 
 

@@ -24,9 +24,9 @@ from service.trackers.tracker import Point, Tracker, TrackerError, TrackerRun
 
 log = logging.getLogger(__name__)
 TIMEOUT = timedelta(days=1)  # until a failing tracker is given up
-RETRY = timedelta(seconds=60)
-CLAIM = timedelta(minutes=10)
-SETTLING = timedelta(seconds=60)  # after a job's end, for its last figures to come in
+RETRY_DELAY = timedelta(seconds=60)
+CLAIM_DURATION = timedelta(minutes=10)
+SETTLE_DELAY = timedelta(seconds=60)  # after a job's end, for its last figures to come in
 _MAX_RUNS = 20  # runs
 _MAX_STEPS = 1000  # of one batch
 Json = dict[str, Any]
@@ -44,25 +44,27 @@ class TrackerRuns:
     async def run_once(self) -> list[str]:
         """Send due steps; return the jobs whose trackers received some."""
         async with self.engine.begin() as conn:
-            claimed = await tracker_runs.claim(conn, self.kind, self.now(), CLAIM, _MAX_RUNS)
-        sent = await asyncio.gather(*map(self._send_due_steps, claimed))
-        return [run.job_id for run, had in zip(claimed, sent, strict=True) if had]
+            claimed = await tracker_runs.claim(
+                conn, self.kind, self.now(), CLAIM_DURATION, _MAX_RUNS
+            )
+        results = await asyncio.gather(*map(self._send_due_steps, claimed))
+        return [run.job_id for run, was_sent in zip(claimed, results, strict=True) if was_sent]
 
     async def _send_due_steps(self, claimed: TrackerRunRow) -> bool:
         tracker = self.tracker
         async with self.engine.connect() as conn:
             job = await jobs.find(conn, claimed.job_id)
             assert job is not None, "runs refer to jobs"
-            after = claimed.last_step - claimed.last_step % tracker.block
-            spent, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
-        over = job.finished_at is not None and self.now() >= job.finished_at + SETTLING
-        complete = rows if over else _complete_steps(rows, after)
-        points = _points(complete, job.created_at.timestamp() + spent)
-        news = bool(points) and points[-1].step > claimed.last_step
-        closed = over and len(rows) < _MAX_STEPS
-        if news or closed:
+            after = claimed.last_step - claimed.last_step % tracker.block_steps
+            trained_s, rows = await tracker_runs.figures(conn, job.id, after, _MAX_STEPS)
+        is_settled = job.finished_at is not None and self.now() >= job.finished_at + SETTLE_DELAY
+        complete = rows if is_settled else _complete_steps(rows, after)
+        points = _points(complete, job.created_at.timestamp() + trained_s)
+        has_new_steps = bool(points) and points[-1].step > claimed.last_step
+        closed = is_settled and len(rows) < _MAX_STEPS
+        if has_new_steps or closed:
             return await self._send(claimed, job, points, closed=closed)
-        await self._update_run(claimed, due_at=self.now() + tracker.every)
+        await self._update_run(claimed, due_at=self.now() + tracker.interval)
         return False
 
     async def _send(
@@ -70,7 +72,7 @@ class TrackerRuns:
     ) -> bool:
         run = TrackerRun(
             job_id=job.id,
-            began=job.created_at.timestamp(),
+            started_at=job.created_at.timestamp(),
             options=_options(job, claimed.kind),
             outcome=job.state if closed else None,
             url=claimed.url,
@@ -81,7 +83,7 @@ class TrackerRuns:
             await self._retry_or_give_up(claimed, fault)
             return False
         values: Json = {
-            "due_at": self.now() + self.tracker.every,
+            "due_at": self.now() + self.tracker.interval,
             "url": url,
             "failing_since": None,
         }
@@ -93,10 +95,10 @@ class TrackerRuns:
 
     async def _retry_or_give_up(self, claimed: TrackerRunRow, fault: TrackerError) -> None:
         now, since = self.now(), claimed.failing_since or self.now()
-        about = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
-        log.warning("tracker.failed", extra=about)
+        facts = {"job": claimed.job_id, "tracker": claimed.kind, "cause": str(fault)}
+        log.warning("tracker.failed", extra=facts)
         if now < since + TIMEOUT:
-            await self._update_run(claimed, due_at=now + RETRY, failing_since=since)
+            await self._update_run(claimed, due_at=now + RETRY_DELAY, failing_since=since)
             return
         text = (
             f"Sending metrics to {claimed.kind} has failed for a day, so it receives no more. "
@@ -120,8 +122,15 @@ class TrackerRuns:
 
 
 def _options(job: JobRow, kind: str) -> Json:
-    known = job.request.get("integrations") or []
-    return next((one.get(kind) or {} for one in known if one["type"] == kind), {})
+    integrations = job.request.get("integrations") or []
+    return next(
+        (
+            integration.get(kind) or {}
+            for integration in integrations
+            if integration["type"] == kind
+        ),
+        {},
+    )
 
 
 def _complete_steps(rows: Sequence[Json], after: int) -> Sequence[Json]:
@@ -131,10 +140,10 @@ def _complete_steps(rows: Sequence[Json], after: int) -> Sequence[Json]:
     return rows[: min(gap - after - 1, max(len(rows) - 1, 0))]
 
 
-def _points(rows: Sequence[Json], began: float) -> list[Point]:
+def _points(rows: Sequence[Json], start: float) -> list[Point]:
     """Date each step: the job's creation and the seconds trained since, without stops."""
-    found, now = [], began
+    points, now = [], start
     for row in rows:
         now += row["seconds"]
-        found.append(Point(step=row["step"], at=now, values=tagged(row)))
-    return found
+        points.append(Point(step=row["step"], at=now, values=tagged(row)))
+    return points

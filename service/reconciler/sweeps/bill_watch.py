@@ -11,7 +11,7 @@ from service.pricing.bills import Bills
 from service.reconciler.sweeps.market_watch import fetch_if_due
 
 _INTERVAL = timedelta(hours=8)
-_CORRECTED = timedelta(days=10)  # Azure still corrects the bills of these days
+_CORRECTION_PERIOD = timedelta(days=10)  # Azure still corrects the bills of these days
 _LONGEST_RECONCILIATION = timedelta(days=90)
 
 
@@ -31,9 +31,9 @@ class BillWatch:
         until = self.now().astimezone(UTC).date()
         async with self.engine.connect() as conn:
             since = _first_day(until, (await rows.last_look(conn)).told_at)
-        found = await self.bills.billed(since, until)
+        bills = await self.bills.billed(since, until)
         async with self.engine.begin() as conn:
-            await rows.save(conn, found, since, until, self.now())
+            await rows.save(conn, bills, since, until, self.now())
 
 
 def _first_day(today: date, told_at: datetime | None) -> date:
@@ -41,6 +41,6 @@ def _first_day(today: date, told_at: datetime | None) -> date:
     last = (
         today - _LONGEST_RECONCILIATION
         if told_at is None
-        else told_at.astimezone(UTC).date() - _CORRECTED
+        else told_at.astimezone(UTC).date() - _CORRECTION_PERIOD
     )
     return max(last, today - _LONGEST_RECONCILIATION)

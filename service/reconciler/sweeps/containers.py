@@ -32,13 +32,13 @@ class ContainerWatch:
         """Log the containers that are new, and return their names."""
         now = self.now()
         try:
-            found = await containers.list_unknown_containers(self.engine, self.store, now)
+            names = await containers.list_unknown_containers(self.engine, self.store, now)
         except StorageError as fault:
             log.warning("containers.not_listed", extra={"cause": str(fault)})
             return []
         async with self.engine.begin() as conn:
-            await alarms.record(conn, ALARM, found, now)
-            new = await alarms.claim(conn, ALARM, found, now)
+            await alarms.record(conn, ALARM, names, now)
+            new = await alarms.claim(conn, ALARM, names, now)
             if new:  # before the commit: a warning may be repeated, and is never lost
                 log.warning(ALARM, extra={"count": len(new), "first": new[:NAMES_SHOWN]})
         return new

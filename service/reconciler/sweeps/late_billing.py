@@ -30,7 +30,7 @@ class LateBilling:
     """Opens and closes ledger rows of ended attempts by the machines that Azure reports."""
 
     engine: AsyncEngine
-    cloud_in: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
+    cloud_in_region: Callable[[str], CloudProvider]  # the cloud with the rate limits of a region
     now: Callable[[], datetime]
 
     async def meter(self, attempt_id: str, *, billed: bool) -> bool:
@@ -49,19 +49,19 @@ class LateBilling:
     async def _meter_row(self, row: AttemptRow, *, billed: bool) -> bool:
         at, name = self.now(), scale_set_name(row.id)
         try:
-            found = await self.cloud_in(row.offering.pool).get(name)
+            scale_set = await self.cloud_in_region(row.offering.pool).get(name)
         except ScaleSetNotFound:
-            found = None
+            scale_set = None
         except CloudError as fault:  # the next sweep tries again
             log.warning("sweep.look_failed", extra={"scale_set": name, "cause": str(fault)})
             return False
-        seen = _billable_machines(row, found, at)
-        if not (seen.vm_ids or billed):
+        machines = _billable_machines(row, scale_set, at)
+        if not (machines.vm_ids or billed):
             return True
         async with self.engine.begin() as conn:
             if self.now() - at > LEASE:  # another replica may have newer data by now
                 return False
-            return await _write(conn, row, seen, at)
+            return await _write(conn, row, machines, at)
 
 
 def creator_id(orphan: ScaleSet) -> str:
@@ -70,20 +70,22 @@ def creator_id(orphan: ScaleSet) -> str:
     return attempt_id if scale_set_name(attempt_id) == orphan.name else ""
 
 
-def _billable_machines(row: AttemptRow, found: ScaleSet | None, at: datetime) -> ExistingMachines:
+def _billable_machines(
+    row: AttemptRow, scale_set: ScaleSet | None, at: datetime
+) -> ExistingMachines:
     """Return the machines to bill, from their creation on, as `observations.py` does."""
-    made_at = found.created_at if found and found.created_at else at
+    created_at = scale_set.created_at if scale_set and scale_set.created_at else at
     return ExistingMachines(
         job_id=row.job_id,
         attempt_id=row.id,
-        vm_ids=[i.vm_id for i in found.instances if i.vm_id] if found else [],
+        vm_ids=[i.vm_id for i in scale_set.instances if i.vm_id] if scale_set else [],
         price=row.price,
-        since=min(at, max(row.created_at, made_at)),
+        since=min(at, max(row.created_at, created_at)),
     )
 
 
 async def _write(
-    conn: AsyncConnection, row: AttemptRow, seen: ExistingMachines, at: datetime
+    conn: AsyncConnection, row: AttemptRow, machines: ExistingMachines, at: datetime
 ) -> bool:
     """Move the attempt's end to ``at``, so that sums over a period include its cost.
 
@@ -91,9 +93,9 @@ async def _write(
     """
     if not await attempts.move_end(conn, row.id, at):
         return False
-    await ledger.meter(conn, [seen], at)
+    await ledger.meter(conn, [machines], at)
     facts = {"scale_set": scale_set_name(row.id)}
-    if not seen.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
+    if not machines.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
         await job_versions.raise_one(conn, row.job_id, at)  # the cost has changed
         return True
     await events.add(

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.db.spot import capacity_observations
 from service.db.spot import market as rows
 from service.domain.spot.capacity_traces import SpotPool
-from service.pricing.market import MACHINES_AT_MOST, Market, MarketUnavailable
+from service.pricing.market import MAX_MACHINES, Market, MarketUnavailable
 
 log = logging.getLogger(__name__)
 GRAPH = "graph"  # eviction bands and price history
@@ -26,12 +26,12 @@ class MarketWatch:
 
     engine: AsyncEngine
     market: Market
-    places: tuple[SpotPool, ...]  # where Spot may be bought
+    pools: tuple[SpotPool, ...]  # where Spot may be bought
     now: Callable[[], datetime]
 
     async def run_once(self) -> None:
         """Fetch what is due."""
-        if self.places:
+        if self.pools:
             await fetch_if_due(
                 self.engine, self.now, GRAPH, _GRAPH_INTERVAL, self._fetch_bands_and_prices
             )
@@ -39,18 +39,18 @@ class MarketWatch:
 
     async def _fetch_bands_and_prices(self) -> None:
         """Save eviction bands, then prices: a failure of the second request loses no bands."""
-        bands = await self.market.bands(self.places)
+        bands = await self.market.bands(self.pools)
         async with self.engine.begin() as conn:
             await rows.save_bands(conn, bands, self.now())
-        prices = await self.market.price_history(self.places)
+        prices = await self.market.price_history(self.pools)
         async with self.engine.begin() as conn:
             await rows.save_prices(conn, prices, self.now())
 
     async def _fetch_scores(self) -> None:
         """Fetch placement scores for the largest gang that a job requested lately."""
         async with self.engine.connect() as conn:
-            machines = min(await capacity_observations.largest_gang(conn), MACHINES_AT_MOST)
-        scores = await self.market.scores(self.places, machines)
+            machines = min(await capacity_observations.largest_gang(conn), MAX_MACHINES)
+        scores = await self.market.scores(self.pools, machines)
         async with self.engine.begin() as conn:
             await rows.save_scores(conn, scores, machines, self.now())
 
@@ -58,33 +58,33 @@ class MarketWatch:
 async def fetch_if_due(
     engine: AsyncEngine,
     now: Callable[[], datetime],
-    what: str,
-    every: timedelta,
-    ask: Callable[[], Awaitable[None]],
+    source: str,
+    interval: timedelta,
+    fetch: Callable[[], Awaitable[None]],
 ) -> None:
     """Fetch if it is due, by one replica for all; after a failure keep old data and retry later."""
-    began = now()
+    start = now()
     async with engine.begin() as conn:
-        if not await rows.claim(conn, what, began, began + _AFTER_FAULT):
+        if not await rows.claim(conn, source, start, start + _AFTER_FAULT):
             return
     try:
-        await ask()
+        await fetch()
     except MarketUnavailable as fault:
-        log.warning("market.not_told", extra={"what": what, "cause": str(fault)})
+        log.warning("market.not_told", extra={"what": source, "cause": str(fault)})
         wait = max(_AFTER_FAULT, timedelta(seconds=fault.retry_after))
-        await _record_failure(engine, what, str(fault), now(), wait)
+        await _record_failure(engine, source, str(fault), now(), wait)
         return
     except Exception as fault:
         await _record_failure(
-            engine, what, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT
+            engine, source, f"{type(fault).__name__}, see the log", now(), _AFTER_FAULT
         )
         raise
     async with engine.begin() as conn:
-        await rows.record_success(conn, what, began, began + every)
+        await rows.record_success(conn, source, start, start + interval)
 
 
 async def _record_failure(
-    engine: AsyncEngine, what: str, trouble: str, now: datetime, wait: timedelta
+    engine: AsyncEngine, source: str, error: str, now: datetime, wait: timedelta
 ) -> None:
     async with engine.begin() as conn:
-        await rows.record_failure(conn, what, trouble, now, now + wait)
+        await rows.record_failure(conn, source, error, now, now + wait)

@@ -31,20 +31,22 @@ class ModelCopies:
         except StorageError as fault:
             log.warning("models.not_listed", extra={"cause": str(fault)})
             return []
-        pairs = [(region, where.name) for region in self.regional for where in staged]
+        pairs = [(region, container.name) for region in self.regional for container in staged]
         return [
             f"{region}/{name}" for region, name in pairs if await self._copy_model(region, name)
         ]
 
     async def _copy_model(self, region: str, name: str) -> bool:
         try:
-            whole = await regions.copy_model(self.store, self.regional[region], name, self.now())
+            is_complete = await regions.copy_model(
+                self.store, self.regional[region], name, self.now()
+            )
         except (StorageError, ValueError) as fault:
             self._log_once(region, name, str(fault))
             return False
-        if whole:
+        if is_complete:
             log.info("models.copied", extra={"region": region, "model": name})
-        return whole
+        return is_complete
 
     def _log_once(self, region: str, name: str, cause: str) -> None:
         """Log a failure once per process and model: it may last for days, and jobs run without."""

@@ -27,7 +27,7 @@ from service.reconciler.sweeps.late_billing import LateBilling, creator_id
 
 log = logging.getLogger(__name__)
 ALARM = "leak.will_not_die"
-TO_BE_BILLED = timedelta(seconds=30)  # an orphan that cannot be billed yet is kept for this long
+BILLING_GRACE = timedelta(seconds=30)  # an orphan that cannot be billed yet is kept for this long
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,7 +47,7 @@ class OrphanSweep:
         """
         try:
             # List before reading rows: a row is older than its set.
-            owned = await self._cloud_in(ALL).list_owned()
+            owned = await self._cloud_in_region(ALL).list_owned()
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return []
@@ -55,23 +55,25 @@ class OrphanSweep:
             live = {scale_set_name(i) for i in await attempts.live_ids(conn)}
             billed = await ledger.open_after_the_end(conn)
         orphans = [s for s in owned if s.name not in live]
-        since = await self._record_sightings(orphans, whole=not engines.unlisted(owned))
+        since = await self._record_sightings(orphans, complete=not engines.unlisted_reason(owned))
         faults = list[SQLAlchemyError]()
         for orphan in orphans:
-            known = await self._bill_machines(creator_id(orphan), billed, faults)
-            await self._delete_or_alarm(orphan, self.now() - since[orphan.name], known=known)
+            is_billed = await self._bill_machines(creator_id(orphan), billed, faults)
+            await self._delete_or_alarm(
+                orphan, self.now() - since[orphan.name], is_billed=is_billed
+            )
         for attempt_id in sorted(billed - {creator_id(o) for o in orphans}):
             await self._bill_machines(attempt_id, billed, faults)
         if faults:
             raise faults[0]
         return [o.name for o in orphans]
 
-    async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, known: bool) -> None:
+    async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, is_billed: bool) -> None:
         """Delete an orphan, and raise the alarm if its deletion is stuck.
 
-        ``known``: it is billed. One that is not is kept until it is TO_BE_BILLED old.
+        ``is_billed``: it is billed. One that is not is kept until it is BILLING_GRACE old.
         """
-        if not known and age < TO_BE_BILLED:
+        if not is_billed and age < BILLING_GRACE:
             return
         refusal = ""
         if orphan.phase is not ScaleSetPhase.DELETING:
@@ -81,11 +83,11 @@ class OrphanSweep:
             await self._raise_alarm(orphan, refusal)
 
     async def _record_sightings(
-        self, orphans: Sequence[ScaleSet], *, whole: bool
+        self, orphans: Sequence[ScaleSet], *, complete: bool
     ) -> dict[str, datetime]:
         async with self.engine.begin() as conn:
             names = [orphan.name for orphan in orphans]
-            return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
+            return await alarms.record(conn, ALARM, names, self.now(), whole=complete)
 
     async def _bill_machines(
         self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]
@@ -105,16 +107,16 @@ class OrphanSweep:
 
     @cached_property
     def _late_billing(self) -> LateBilling:
-        return LateBilling(engine=self.engine, cloud_in=self._cloud_in, now=self.now)
+        return LateBilling(engine=self.engine, cloud_in_region=self._cloud_in_region, now=self.now)
 
-    def _cloud_in(self, region: str) -> CloudProvider:
+    def _cloud_in_region(self, region: str) -> CloudProvider:
         """Return the cloud with the rate limits of ``region``."""
-        return self.limited_cloud.at(region) if self.limited_cloud else self.cloud
+        return self.limited_cloud.region(region) if self.limited_cloud else self.cloud
 
     async def _delete(self, orphan: ScaleSet) -> str:
         """Request the deletion; return why it was refused, or "" if accepted or already gone."""
         try:
-            await self._cloud_in(orphan.pool).delete(orphan.name)
+            await self._cloud_in_region(orphan.pool).delete(orphan.name)
         except ScaleSetNotFound:
             return ""
         except CloudError as fault:  # does not delay the next orphans
@@ -128,7 +130,7 @@ class OrphanSweep:
         """Alert the operator repeatedly, and the user once if the scale set is of a known job."""
         facts = {"scale_set": orphan.name, "region": orphan.region}
         attempt_id = orphan.tags.get(ATTEMPT_TAG, "")
-        why = f" Azure says: {refusal}" if refusal else ""
+        cause = f" Azure says: {refusal}" if refusal else ""
         async with self.engine.begin() as conn:
             if not await alarms.claim(conn, ALARM, [orphan.name], self.now(), TOO_LONG_TO_DELETE):
                 return
@@ -142,7 +144,7 @@ class OrphanSweep:
                 self.now(),
                 ALARM,
                 f"Scale set {orphan.name} of this job cannot be deleted and still costs money."
-                f"{why} The operator has been alerted.",
+                f"{cause} The operator has been alerted.",
                 attempt_id=row.id,
                 level="error",
                 data=facts,

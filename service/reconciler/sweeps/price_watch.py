@@ -29,9 +29,9 @@ class PriceWatch:
         An offering whose price cannot be read keeps its last one; the others are still repriced.
         """
         async with self.engine.connect() as conn:
-            held = await attempts.held_offerings(conn)
+            offerings = await attempts.held_offerings(conn)
         changed = 0
-        for offering in held:
+        for offering in offerings:
             try:
                 quoted = await self.prices.prices([offering])
             except PricesUnavailable as fault:
@@ -43,7 +43,7 @@ class PriceWatch:
 
     async def _reprice(self, offering: Offering, price: Price) -> int:
         async with self.engine.begin() as conn:
-            others = await attempts.reprice(conn, offering, price)
-            for attempt_id in others:
+            attempt_ids = await attempts.reprice(conn, offering, price)
+            for attempt_id in attempt_ids:
                 await ledger.reprice(conn, attempt_id, price, self.now())
-        return len(others)
+        return len(attempt_ids)

@@ -16,11 +16,11 @@ from service.db.monitoring import event_pruning
 from service.db.monitoring.event_pruning import PrunedTable
 
 log = logging.getLogger(__name__)
-PAGE = 100  # jobs between two checks of the time limit
+PAGE_SIZE = 100  # jobs between two checks of the time limit
 TIME_LIMIT = timedelta(minutes=10)  # of a round: old rows can wait, and PostgreSQL has other work
-CHECKS_KEPT = timedelta(days=90)  # of rows; later a job with the same files checks them again
-PLANS_KEPT = timedelta(days=7)  # after they expired: until then the error says when
-PRICES_KEPT = timedelta(days=400)  # a reconciliation shows 90 days
+CHECK_RETENTION = timedelta(days=90)  # of rows; later a job with the same files checks them again
+PLAN_RETENTION = timedelta(days=7)  # after they expired: until then the error says when
+PRICE_RETENTION = timedelta(days=400)  # a reconciliation shows 90 days
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,7 +28,7 @@ class Pruning:
     """Deletes old rows; has no state. After a kill it starts again; two may run at once."""
 
     engine: AsyncEngine
-    keep: Mapping[PrunedTable, timedelta]  # after the end of their job
+    retention_by_table: Mapping[PrunedTable, timedelta]  # after the end of their job
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
@@ -36,22 +36,25 @@ class Pruning:
 
         Returns the number of jobs whose rows were pruned, summed over kinds.
         """
-        until, done = self.now() + TIME_LIMIT, 0
+        until, pruned = self.now() + TIME_LIMIT, 0
         async with self.engine.begin() as conn:
             now = self.now()
-            await event_pruning.delete_market_rows(conn, now - PRICES_KEPT)
-            await preflights.prune(conn, now - CHECKS_KEPT)
-            await plans.prune(conn, now - PLANS_KEPT)
+            await event_pruning.delete_market_rows(conn, now - PRICE_RETENTION)
+            await preflights.prune(conn, now - CHECK_RETENTION)
+            await plans.prune(conn, now - PLAN_RETENTION)
         while self.now() < until:
-            pages = [await self._prune_page(rows, kept) for rows, kept in self.keep.items()]
-            done += sum(pages)
-            if max(pages, default=0) < PAGE:
+            pages = [
+                await self._prune_page(rows, retention)
+                for rows, retention in self.retention_by_table.items()
+            ]
+            pruned += sum(pages)
+            if max(pages, default=0) < PAGE_SIZE:
                 break
-        return done
+        return pruned
 
-    async def _prune_page(self, rows: PrunedTable, kept: timedelta) -> int:
+    async def _prune_page(self, rows: PrunedTable, retention: timedelta) -> int:
         async with self.engine.connect() as conn:
-            page = await event_pruning.due(conn, rows, self.now() - kept, PAGE)
+            page = await event_pruning.due(conn, rows, self.now() - retention, PAGE_SIZE)
         for job_id in page:
             await self._prune_job(rows, job_id)
         if page:
@@ -59,7 +62,7 @@ class Pruning:
         return len(page)
 
     async def _prune_job(self, rows: PrunedTable, job_id: str) -> None:
-        done = False
-        while not done:
+        is_done = False
+        while not is_done:
             async with self.engine.begin() as conn:
-                done = await event_pruning.some(conn, rows, job_id)
+                is_done = await event_pruning.some(conn, rows, job_id)

@@ -24,14 +24,14 @@ from service.domain.money.storage_cost import (
     with_known_prices,
 )
 from service.domain.states import JOB_TERMINAL
-from service.operations.storage.tiers import Outside
+from service.operations.storage.tiers import StorageServices
 from service.pricing import storage_prices
-from service.storage.store import LISTED, StorageError
+from service.storage.store import MAX_LISTED, StorageError
 
 log = logging.getLogger(__name__)
 BATCH_SIZE = 10  # containers of one round: with a round every 10 s, one listing a second
 LIVE_INTERVAL = timedelta(hours=1)
-OVER_INTERVAL = timedelta(days=1)
+ENDED_INTERVAL = timedelta(days=1)
 _AFTER_FAULT = timedelta(minutes=5)
 
 
@@ -40,18 +40,18 @@ class StorageMeters:
     """Meters due containers; has no state."""
 
     engine: AsyncEngine
-    outside: Outside
+    storage: StorageServices
     now: Callable[[], datetime]
 
     async def run_once(self) -> int:
         """Meter what is due, one container after the other; return their number."""
         prices: StoragePrices | None = None
-        for done in range(BATCH_SIZE):
+        for metered in range(BATCH_SIZE):
             async with self.engine.begin() as conn:
                 claims = await storage_cost.claim_due(conn, self.now(), 1)
             if not claims:
-                return done
-            prices = await self.outside.read_prices() if not done else prices
+                return metered
+            prices = await self.storage.read_prices() if not metered else prices
             with suppress(LeaseLost):  # another replica meters it
                 async with leases.renewing(self.engine, claims[0], self.now):
                     await self._meter_container(claims[0], prices)
@@ -61,7 +61,7 @@ class StorageMeters:
         """Meter one container; without new prices, its blobs keep those that they have."""
         job_id = claim.row_id
         try:
-            blobs = await self.outside.store.list_stored(job_id, everything=True, most=LISTED)
+            blobs = await self.storage.store.list_stored(job_id, everything=True, most=MAX_LISTED)
         except StorageError as fault:
             log.warning("storage.not_listed", extra={"job": job_id, "cause": str(fault)})
             async with self.engine.begin() as conn:
@@ -70,12 +70,12 @@ class StorageMeters:
         now = self.now()
         async with self.engine.begin() as conn:
             job = await jobs.find(conn, job_id)
-            over = job is None or job.state in JOB_TERMINAL
+            is_over = job is None or job.state in JOB_TERMINAL
             before = await storage_cost.open_levels(conn, job_id)
             last_look = min(now, claim.row.looked_at or claim.row.began_at)
-            found = levels_by_tier(blobs, prices or storage_prices.TABLE)
-            found = found if prices else with_known_prices(found, before)
-            news = level_changes(before, found, last_look, now)
+            levels = levels_by_tier(blobs, prices or storage_prices.TABLE)
+            levels = levels if prices else with_known_prices(levels, before)
+            changes = level_changes(before, levels, last_look, now)
             await storage_cost.record(
-                conn, claim, news, now, now + (OVER_INTERVAL if over else LIVE_INTERVAL)
+                conn, claim, changes, now, now + (ENDED_INTERVAL if is_over else LIVE_INTERVAL)
             )

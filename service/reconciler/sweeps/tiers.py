@@ -29,13 +29,16 @@ from service.domain.storage.access_tiers import (
     TierMoveOutcome,
     next_tier_step,
 )
-from service.storage.store import LISTED, BlobNotFound, BlobStore, StorageError
+from service.storage.store import MAX_LISTED, BlobNotFound, BlobStore, StorageError
 
 log = logging.getLogger(__name__)
 BATCH_SIZE = 256  # blobs of one step
-_POLL = {ArchivePriority.STANDARD: timedelta(minutes=5), ArchivePriority.HIGH: timedelta(minutes=1)}
+_POLL_INTERVALS = {
+    ArchivePriority.STANDARD: timedelta(minutes=5),
+    ArchivePriority.HIGH: timedelta(minutes=1),
+}
 _AFTER_FAULT = timedelta(seconds=30)
-_DELAYED = "storage.tier_delayed"
+_DELAYED_EVENT = "storage.tier_delayed"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -69,17 +72,17 @@ class TierMoves:
         except StorageError as fault:
             log.warning("tier.step_failed", extra={"move": move.id, "cause": str(fault)})
             with suppress(LeaseLost):
-                await self._delay(claim, move, str(fault))
+                await self._record_delay(claim, move, str(fault))
 
     async def _step(self, claim: Claim, move: TierMove) -> None:
-        blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=LISTED)
+        blobs = await self.store.list_stored(move.job_id, f"{move.path}/", most=MAX_LISTED)
         match next_tier_step(blobs, move.tier, move.priority):
             case SetTier(names):
                 for name in names[:BATCH_SIZE]:
                     await self._set_blob_tier(claim, move, name)
                 await self._requeue(claim, timedelta(0))
             case AwaitRehydration():
-                await self._requeue(claim, _POLL[move.priority])
+                await self._requeue(claim, _POLL_INTERVALS[move.priority])
             case TierMoveEnd(outcome):
                 await self._end_move(claim, move, outcome)
 
@@ -107,19 +110,19 @@ class TierMoves:
             data = {"move": move.id, "tier": move.tier}
             await events.add(conn, move.job_id, now, code, message, level=level, data=data)
 
-    async def _delay(self, claim: Claim, move: TierMove, fault: str) -> None:
+    async def _record_delay(self, claim: Claim, move: TierMove, fault: str) -> None:
         """Retry later; add an event with the reason once per move."""
         now = self.now()
         facts = {"move": move.id}
         async with self.engine.begin() as conn:
-            is_recorded = await events.has_event(conn, move.job_id, _DELAYED, facts)
+            is_recorded = await events.has_event(conn, move.job_id, _DELAYED_EVENT, facts)
             await leases.release(conn, claim, now, now + _AFTER_FAULT)
             if not is_recorded:
                 message = (
                     f"{_folder_title(move)} is not in {move.tier} yet; retrying. Error: {fault}"
                 )
                 await events.add(
-                    conn, move.job_id, now, _DELAYED, message, level="warn", data=facts
+                    conn, move.job_id, now, _DELAYED_EVENT, message, level="warn", data=facts
                 )
 
 

@@ -31,17 +31,20 @@ class UntrackedResourceSweep:
     async def run_once(self) -> list[str]:
         """Log resources that have existed for GRACE, again each day; return their names."""
         try:
-            found = {f"{one.kind}/{one.name}": one for one in await self.cloud.list_tagged()}
+            resources = {
+                f"{resource.kind}/{resource.name}": resource
+                for resource in await self.cloud.list_tagged()
+            }
         except CloudError as fault:
             log.warning("sweep.list_failed", extra={"cause": str(fault)})
             return []
         now = self.now()
         async with self.engine.begin() as conn:
-            since = await alarms.record(conn, ALARM, found, now)
-            old = [name for name in found if now - since[name] >= GRACE]
+            since = await alarms.record(conn, ALARM, resources, now)
+            old = [name for name in resources if now - since[name] >= GRACE]
             late = await alarms.claim(conn, ALARM, old, now, REPEAT_INTERVAL)
             for name in late:  # before the commit: an alarm may be repeated, and is never lost
-                _log_alarm(name, found[name])
+                _log_alarm(name, resources[name])
         return late
 
 

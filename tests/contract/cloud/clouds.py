@@ -92,7 +92,7 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
         cloud.delete_time = timedelta(minutes=2)
         cloud.fail_next.clear()
         cloud.sold_out_late.intersection_update({SCARCE})
-        cloud.partial.clear()
+        cloud.partial_capacity.clear()
 
     async def leave(name: str, *, mine: bool) -> None:
         tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
@@ -184,12 +184,12 @@ def _arm(cloud: FakeCloud, kind: str, members: dict[str, Any]) -> None:
             cloud.late_code = members["code"]
             cloud.sold_out_late.add(SPOT)
         case (("partial" | "failed_instances"), _):
-            cloud.partial[SPOT] = members["instances"]
-            cloud.failed_stay = kind == "failed_instances"
+            cloud.partial_capacity[SPOT] = members["instances"]
+            cloud.lists_failed_instances = kind == "failed_instances"
             cloud.late_code = members.get("code", cloud.late_code)
         case "stragglers", _:
             cloud.stragglers[SPOT] = members["instances"]
-            cloud.straggle = timedelta(minutes=5)
+            cloud.straggler_delay = timedelta(minutes=5)
         case "delete_fails", _:
             cloud.failing_deletes += members["count"]
         case "delete_hangs", _:

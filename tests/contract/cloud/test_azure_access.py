@@ -41,7 +41,7 @@ async def test_the_service_reaches_market_and_bill_with_its_own_identity(
     ours = settings(emulator)
     market, bills = azure_access.market(ours), azure_access.bills(ours)
 
-    bands = await market.bands(ours.spot_places)
+    bands = await market.bands(ours.spot_pools)
     billed = await bills.billed(date(2026, 1, 1), date(2026, 1, 2))
     await market.close()
     await bills.close()

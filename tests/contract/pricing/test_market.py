@@ -32,9 +32,9 @@ def arm(emulator: Emulator, **more: float) -> Arm:
 async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
     bands = {EAST: EvictionBand.TO_5, SWEDEN: EvictionBand.TO_5}
     made: Market = FakeMarket(
-        told_bands=bands,
-        told_prices={EAST: [LAST], SWEDEN: [LAST]},
-        told_scores={EAST: PlacementScore.HIGH, SWEDEN: PlacementScore.HIGH},
+        listed_bands=bands,
+        listed_prices={EAST: [LAST], SWEDEN: [LAST]},
+        listed_scores={EAST: PlacementScore.HIGH, SWEDEN: PlacementScore.HIGH},
     )
     if request.param == "azure":
         made = AzureMarket(arm(request.getfixturevalue("emulator")), SUBSCRIPTION)

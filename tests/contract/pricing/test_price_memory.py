@@ -37,27 +37,27 @@ def doubt(hourly: str, at: datetime) -> PriceDoubt:
 async def test_the_last_doubt_of_a_meter_is_stored_exactly(
     memory: PriceMemory, clock: Clock
 ) -> None:
-    await memory.doubt(METER, doubt("8.4", clock()))
-    await memory.doubt(METER, doubt("0.1000000000000000055", clock() + timedelta(days=1)))
-    await memory.doubt(OTHER, doubt("1E+3", clock()))
+    await memory.save_doubt(METER, doubt("8.4", clock()))
+    await memory.save_doubt(METER, doubt("0.1000000000000000055", clock() + timedelta(days=1)))
+    await memory.save_doubt(OTHER, doubt("1E+3", clock()))
 
-    assert await memory.doubts([METER, "another"]) == {
+    assert await memory.find_doubts([METER, "another"]) == {
         METER: doubt("0.1000000000000000055", clock() + timedelta(days=1))
     }
 
 
 async def test_a_doubt_is_forgotten_alone(memory: PriceMemory, clock: Clock) -> None:
     for meter in (METER, OTHER):
-        await memory.doubt(meter, doubt("8.4", clock()))
-    await memory.forget(METER)
-    await memory.forget("another")
+        await memory.save_doubt(meter, doubt("8.4", clock()))
+    await memory.remove_doubt(METER)
+    await memory.remove_doubt("another")
 
-    assert list(await memory.doubts([METER, OTHER])) == [OTHER]
-    assert await memory.doubts([]) == {}
+    assert list(await memory.find_doubts([METER, OTHER])) == [OTHER]
+    assert await memory.find_doubts([]) == {}
 
 
 async def test_a_place_without_history_has_no_last_good_price(memory: PriceMemory) -> None:
-    assert await memory.paid(SpotPool("northpole", "Standard_Abacus")) == {}
+    assert await memory.last_good_prices(SpotPool("northpole", "Standard_Abacus")) == {}
 
 
 async def test_the_last_good_price_is_that_of_the_newest_machines_that_ran(
@@ -72,7 +72,7 @@ async def test_the_last_good_price_is_that_of_the_newest_machines_that_ran(
             await add_job(conn, clock(), id=name)
             await add_attempt(conn, clock.advance(hours=1), ran_at=at, **of)
 
-    paid = await DatabaseMemory(engine=engine, now=clock).paid(PLACE)
+    paid = await DatabaseMemory(engine=engine, now=clock).last_good_prices(PLACE)
 
     assert paid == {CapacityType.SPOT: Decimal(9), CapacityType.ON_DEMAND: Decimal(31)}
 
@@ -85,7 +85,7 @@ async def test_where_nothing_ran_the_last_good_price_of_spot_is_the_one_azure_pu
     async with engine.begin() as conn:
         await market_rows.save_prices(conn, {PLACE: [*points, free]}, clock())
 
-    paid = await DatabaseMemory(engine=engine, now=clock).paid(PLACE)
+    paid = await DatabaseMemory(engine=engine, now=clock).last_good_prices(PLACE)
 
     assert paid == {CapacityType.SPOT: Decimal(8)}
 

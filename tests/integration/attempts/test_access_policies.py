@@ -25,7 +25,7 @@ LIFE = timedelta(hours=24)
 def policies(world: World, store: MemoryStore | None = None) -> AccessPolicies:
     """As main makes it."""
     return AccessPolicies(
-        engine=world.engine, store=store or world.store, life=LIFE, now=world.clock
+        engine=world.engine, store=store or world.store, lifetime=LIFE, now=world.clock
     )
 
 

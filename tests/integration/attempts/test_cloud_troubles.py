@@ -45,7 +45,7 @@ async def test_a_create_whose_answer_was_lost_makes_no_second_scale_set(world: W
     nodes = await boot(world, job["id"])
 
     assert world.cloud.lose_answers == 0
-    assert world.cloud.costing() == {scale_set_name(nodes[0].attempt_id)}
+    assert world.cloud.billed_names() == {scale_set_name(nodes[0].attempt_id)}
     assert len(await world.attempts_of(job["id"])) == 1
 
 
@@ -63,7 +63,7 @@ async def test_a_worker_that_lost_its_lease_after_it_looked_makes_no_machines(wo
         await world.attempts._create(late, row)  # what it had decided upon
 
     assert row.state is AttemptState.PROVISIONING
-    assert world.cloud.costing() == set()
+    assert world.cloud.billed_names() == set()
 
 
 async def test_an_exhausted_quota_is_named_with_where_to_raise_it(world: World) -> None:
@@ -95,7 +95,7 @@ async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_
 
     assert refused["outcome"] == "no_capacity"
     assert "OverconstrainedAllocationRequest" in refused["reason"]
-    assert world.cloud.costing() == {scale_set_name(nodes[0].attempt_id)}
+    assert world.cloud.billed_names() == {scale_set_name(nodes[0].attempt_id)}
 
 
 async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world: World) -> None:
@@ -108,7 +108,7 @@ async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world
 
     assert (still["status"], still["cost"]["final"]) == ("succeeded", False)
     assert world.cloud.failing_deletes == 0
-    assert name not in world.cloud.costing()
+    assert name not in world.cloud.billed_names()
     assert gone["cost"]["final"]
     assert Decimal(gone["cost"]["spent"]) > billed  # they cost until they were gone
 
@@ -127,7 +127,7 @@ async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_
     await world.tick(20)
 
     assert [a["outcome"] for a in after] == ["evicted", None]
-    assert name not in world.cloud.costing()
+    assert name not in world.cloud.billed_names()
 
 
 async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World) -> None:
@@ -149,7 +149,7 @@ async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_sca
     world.cloud.restore(name)
     await world.tick(30)
 
-    assert name not in world.cloud.costing()
+    assert name not in world.cloud.billed_names()
     assert (await world.attempts_of(job))[0]["state"] == "ended"
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from service.operations.attempts import heads
 from service.storage.fake import MemoryStore
-from service.storage.store import SMALL, PreconditionFailed
+from service.storage.store import SMALL_BYTES, PreconditionFailed
 from tests.integration.db.rows import checkpoint
 from trainer.contract import HEAD, Head
 
@@ -20,7 +20,9 @@ class RacingStore(MemoryStore):
 
     readers: asyncio.Barrier = field(default_factory=lambda: asyncio.Barrier(1))
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         found = await super().read(container, name, most=most)
         await self.readers.wait()
         return found

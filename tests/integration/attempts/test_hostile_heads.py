@@ -61,7 +61,7 @@ class Victims:
         for _ in range(times):
             for _ in range(round(seconds / 15)):  # else the service takes itself for deaf
                 self.world.clock.advance(seconds=15)
-                self.world.attempts.watch.round(self.world.clock())
+                self.world.attempts.visibility.record_round(self.world.clock())
             for one in self.all:
                 if chatty:
                     await one.go_on()
@@ -70,7 +70,7 @@ class Victims:
 
     async def left(self) -> list[str]:
         """Those whose first machine is still there."""
-        there = self.world.cloud.costing()
+        there = self.world.cloud.billed_names()
         return [one.head for one in self.all if scale_set_name(one.attempt_id) in there]
 
     async def ask(self, what: str) -> None:

@@ -160,7 +160,7 @@ async def test_a_job_whose_end_the_database_forgot_ends_so_again_and_trains_noth
 
     assert (await world.job(job_id))["status"] == "succeeded"
     assert await head_of(world, job_id) == head
-    assert world.cloud.costing() == set()
+    assert world.cloud.billed_names() == set()
 
 
 async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_deleted(
@@ -181,7 +181,7 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     world.clock.advance(minutes=5)
 
     assert set(swept) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, theirs)}
-    assert world.cloud.costing() == {scale_set_name(fresh[0].attempt_id)}
+    assert world.cloud.billed_names() == {scale_set_name(fresh[0].attempt_id)}
     assert heard.status_code == 404  # so it registers again
     assert (await second[0].register()).status_code == 410  # and leaves
     assert (await world.call("GET", f"/v1/fine_tuning/jobs/{other}")).status_code == 404

@@ -30,7 +30,7 @@ async def _running(world: World, job_id: str, count: int) -> dict[str, Any]:
 
 async def _vms(world: World, attempt_id: str) -> list[str]:
     name = scale_set_name(attempt_id)
-    if name not in world.cloud.costing():
+    if name not in world.cloud.billed_names():
         return []
     world.cloud.visible_after = timedelta(0)
     return [i.vm_id for i in (await world.cloud.get(name)).instances if i.running]
@@ -51,7 +51,7 @@ async def _is_short(world: World) -> bool:
 
 
 async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(world: World) -> None:
-    world.cloud.stragglers[SPOT], world.cloud.straggle = 1, timedelta(minutes=25)
+    world.cloud.stragglers[SPOT], world.cloud.straggler_delay = 1, timedelta(minutes=25)
     job_id = await _submit(world, EIGHT)
     early = await _running(world, job_id, 7)
     seven = await _vms(world, early["id"])
@@ -92,12 +92,12 @@ async def test_an_elastic_job_begins_with_seven_machines_once_the_eighth_is_late
 async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the_others(
     world: World,
 ) -> None:
-    world.cloud.partial[SPOT], world.cloud.failed_stay = 7, True
+    world.cloud.partial_capacity[SPOT], world.cloud.lists_failed_instances = 7, True
     world.cloud.late_code = "NetworkingInternalOperationError"
     job_id = await _submit(world, EIGHT)
     early = await _running(world, job_id, 7)
     seven = await _vms(world, early["id"])
-    world.cloud.partial.clear()
+    world.cloud.partial_capacity.clear()
     late = await _running(world, job_id, 8)
     await world.tick()
 

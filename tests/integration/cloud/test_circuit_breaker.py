@@ -47,22 +47,22 @@ async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried
     one, other = (limited(engine, clock) for _ in "ab")
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await one.ask(ILL, CloudCall.GET, failing)
+            await one.call(ILL, CloudCall.GET, failing)
 
     with pytest.raises(Throttled, match="fails in"):
-        await other.ask(ILL, CloudCall.GET, fine)
-    assert await other.ask(SPOT.region, CloudCall.GET, fine) == "fine"
+        await other.call(ILL, CloudCall.GET, fine)
+    assert await other.call(SPOT.region, CloudCall.GET, fine) == "fine"
     clock.advance(seconds=60)
     gate = asyncio.Event()
-    trying = asyncio.create_task(one.ask(ILL, CloudCall.GET, behind(gate)))
-    await waiting.until(value(lambda: one._limit.under_way[ILL]), lambda n: n == 1)
+    trying = asyncio.create_task(one.call(ILL, CloudCall.GET, behind(gate)))
+    await waiting.until(value(lambda: one._limit.in_progress[ILL]), lambda n: n == 1)
     with pytest.raises(Throttled):
-        await other.ask(ILL, CloudCall.GET, fine)
+        await other.call(ILL, CloudCall.GET, fine)
     gate.set()
     await trying
     clock.advance(seconds=PROBE.total_seconds())
 
-    assert await other.ask(ILL, CloudCall.GET, fine) == "fine"
+    assert await other.call(ILL, CloudCall.GET, fine) == "fine"
 
 
 async def test_many_answers_at_once_after_a_failure_are_all_answers(
@@ -70,10 +70,10 @@ async def test_many_answers_at_once_after_a_failure_are_all_answers(
 ) -> None:
     cloud = limited(engine, clock)
     with pytest.raises(CloudError):
-        await cloud.ask(ILL, CloudCall.GET, failing)
+        await cloud.call(ILL, CloudCall.GET, failing)
 
     answers = await asyncio.gather(
-        *(cloud.ask(ILL, CloudCall.GET, fine) for _ in range(CONCURRENT_CALLS))
+        *(cloud.call(ILL, CloudCall.GET, fine) for _ in range(CONCURRENT_CALLS))
     )
 
     assert answers == ["fine"] * CONCURRENT_CALLS
@@ -85,9 +85,9 @@ async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
     cloud = limited(engine, clock)
     for _ in range(2 * FAILURES):
         with pytest.raises(InsufficientCapacity):
-            await cloud.ask(ILL, CloudCall.CREATE, refuse_call)
+            await cloud.call(ILL, CloudCall.CREATE, refuse_call)
 
-    assert await cloud.ask(ILL, CloudCall.CREATE, fine) == "fine"
+    assert await cloud.call(ILL, CloudCall.CREATE, fine) == "fine"
 
 
 async def test_an_answer_is_kept_though_the_database_goes_meanwhile(
@@ -100,7 +100,7 @@ async def test_an_answer_is_kept_though_the_database_goes_meanwhile(
         return "fine"
 
     try:
-        assert await replica.ask(SPOT.region, CloudCall.GET, make) == "fine"
+        assert await replica.call(SPOT.region, CloudCall.GET, make) == "fine"
     finally:
         event.remove(engine.sync_engine, "before_cursor_execute", _refuse_statement)
 
@@ -111,7 +111,7 @@ async def test_what_an_ill_region_refuses_the_sweep_is_not_asked_again(
     limited = RateLimitedCloud(engine=engine, cloud=world.cloud, now=clock)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await limited.ask(scale_set_cache.ALL, CloudCall.LIST, failing)
+            await limited.call(scale_set_cache.ALL, CloudCall.LIST, failing)
     sweep, before = replace(world.orphans, limited_cloud=limited), world.cloud.calls
 
     assert await sweep.run_once() == []
@@ -123,13 +123,13 @@ async def test_the_probe_of_a_region_waits_for_no_token(engine: AsyncEngine, clo
     cloud = limited(engine, clock, times=0.02)
     for claim in claims:
         with suppress(Deferred):
-            await cloud.ask(ILL, CloudCall.CREATE, fine, claim)
+            await cloud.call(ILL, CloudCall.CREATE, fine, claim)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await cloud.ask(ILL, CloudCall.LIST_TAGGED, failing)
+            await cloud.call(ILL, CloudCall.LIST_TAGGED, failing)
     clock.advance(seconds=10)
 
-    assert await cloud.ask(ILL, CloudCall.CREATE, fine, claims[0]) == "fine"
+    assert await cloud.call(ILL, CloudCall.CREATE, fine, claims[0]) == "fine"
 
 
 async def test_while_a_circuit_is_open_no_tokens_are_kept_for_its_end(
@@ -176,7 +176,7 @@ async def _fail_until_left_alone(limited: RateLimitedCloud, clock: Clock) -> Non
 
     while True:  # the longer the more it failed; here until it is so for five minutes
         try:
-            await limited.ask(SPOT.region, CloudCall.LIST_TAGGED, failing)
+            await limited.call(SPOT.region, CloudCall.LIST_TAGGED, failing)
         except Throttled as refusal:
             if refusal.retry_after > LONG:
                 return

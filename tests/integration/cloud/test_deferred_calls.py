@@ -77,7 +77,7 @@ def reconciler(world: World, cloud: Watched) -> AttemptReconciler:
 def replica_of(world: World, cloud: FakeCloud, *, lists: bool = False) -> AttemptReconciler:
     limited = RateLimitedCloud(engine=world.engine, cloud=cloud, now=world.clock)
     every = world.pace.poll
-    lister = Lister(engine=world.engine, cloud=cloud, every=every, now=world.clock)
+    lister = Lister(engine=world.engine, cloud=cloud, interval=every, now=world.clock)
     return replace(
         world.attempts, cloud=cloud, limited_cloud=limited, lister=lister if lists else None
     )
@@ -106,7 +106,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
 
     assert waits == ("create", timedelta(minutes=1), timedelta(minutes=1))
     assert (early, cloud.asked) == (0, ["get", "create"])
-    assert NAME in cloud.costing()
+    assert NAME in cloud.billed_names()
     assert (await tokens_of(engine))[RequestKind.CREATE] == taken[RequestKind.CREATE]
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
@@ -171,10 +171,10 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
     waits = Deferral(call=CloudCall.CREATE, until=later)
     claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)
     with pytest.raises(ScaleSetNotFound):  # there are tokens
-        await limited.at(SPOT.region, claim).get("rk-1")
+        await limited.region(SPOT.region, claim).get("rk-1")
     await left(engine, clock, RequestKind.LIST, 0)
     with pytest.raises(Deferred) as refusal:
-        await limited.at(SPOT.region, claim).get("rk-1")
+        await limited.region(SPOT.region, claim).get("rk-1")
 
     assert refusal.value.deferral == waits
     assert (await tokens_of(engine))[RequestKind.LIST] == 0
@@ -218,7 +218,7 @@ async def test_an_attempt_that_moved_on_does_not_wait_for_the_call_that_it_defer
         clock.advance(seconds=10)
         await reconciler.run_once()
 
-    assert name not in world.cloud.costing()
+    assert name not in world.cloud.billed_names()
 
 
 async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_it(

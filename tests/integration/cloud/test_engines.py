@@ -109,7 +109,7 @@ async def test_an_evicted_node_ends_the_attempt_and_leaves_no_cluster(both: Worl
     await both.tick(60)
 
     assert (await both.attempts_of(job))[0]["outcome"] == "evicted"
-    assert name not in both.cloud.costing()
+    assert name not in both.cloud.billed_names()
 
 
 async def test_an_attempt_does_not_end_while_its_workspace_is_not_found(both: World) -> None:
@@ -126,7 +126,7 @@ async def test_an_attempt_does_not_end_while_its_workspace_is_not_found(both: Wo
 
     assert (during["state"], after["state"]) == ("terminating", "ended")
     assert "attempt.needs_help" in [event["code"] for event in said]
-    assert both.cloud.costing() == set()
+    assert both.cloud.billed_names() == set()
 
 
 async def test_a_job_that_azure_ml_would_end_saves_and_goes_on_before(

@@ -143,7 +143,7 @@ async def test_an_open_circuit_keeps_the_place_of_a_call_that_is_not_due(
     limited = limits_of(reconciler)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await limited.ask(SPOT.region, CloudCall.LIST_TAGGED, failing)
+            await limited.call(SPOT.region, CloudCall.LIST_TAGGED, failing)
     await _add_deferred_creation(engine, clock, after=LATER)
     await reconciler.run_once()
     row = await row_of(engine)
@@ -162,7 +162,7 @@ async def test_a_deferred_creation_of_an_attempt_that_ends_does_not_prove_its_ma
 
     assert (await row_of(engine)).state == AttemptState.TERMINATING
     assert cloud.asked == ["create", "get", "delete"]
-    assert NAME in cloud.costing()
+    assert NAME in cloud.billed_names()
 
 
 async def _add_deferred_creation(engine: AsyncEngine, clock: Clock, *, after: timedelta) -> None:

@@ -30,24 +30,24 @@ async def test_one_replica_lists_for_all(engine: AsyncEngine, clock: Clock) -> N
     cloud = FakeCloud(now=clock)
     await cloud.create(spec("rk-1"))
     clock.advance(seconds=600)
-    replicas = [Lister(engine=engine, cloud=cloud, every=EVERY, now=clock) for _ in "abc"]
+    replicas = [Lister(engine=engine, cloud=cloud, interval=EVERY, now=clock) for _ in "abc"]
     before = cloud.calls
 
     for replica in replicas:
         await replica.run_once()
 
     assert cloud.calls - before == 1
-    assert {name for r in replicas if r.listing for name in r.listing.sets} == {"rk-1"}
-    assert all(r.fresh() for r in replicas)
+    assert {name for r in replicas if r.newest_list for name in r.newest_list.sets} == {"rk-1"}
+    assert all(r.fresh_list() for r in replicas)
     clock.advance(seconds=31)
-    assert not any(r.fresh() for r in replicas)
+    assert not any(r.fresh_list() for r in replicas)
 
 
 async def test_a_machine_that_goes_is_noticed_by_the_next_list(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud = FakeCloud(now=clock)
-    lister = Lister(engine=engine, cloud=cloud, every=EVERY, now=clock)
+    lister = Lister(engine=engine, cloud=cloud, interval=EVERY, now=clock)
     async with engine.begin() as conn:
         await add_job(conn, clock())
         later = clock() + timedelta(days=1)

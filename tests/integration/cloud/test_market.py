@@ -28,12 +28,12 @@ PLACE = spot_pool_of(SPOT)
 @pytest.fixture
 def market() -> FakeMarket:
     point = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.44"))
-    return FakeMarket(told_bands={PLACE: EvictionBand.TO_10}, told_prices={PLACE: [point]})
+    return FakeMarket(listed_bands={PLACE: EvictionBand.TO_10}, listed_prices={PLACE: [point]})
 
 
 @pytest.fixture
 def watch(engine: AsyncEngine, clock: Clock, market: FakeMarket) -> MarketWatch:
-    return MarketWatch(engine=engine, market=market, places=(PLACE,), now=clock)
+    return MarketWatch(engine=engine, market=market, pools=(PLACE,), now=clock)
 
 
 async def count_kept(engine: AsyncEngine) -> list[tuple[str, timedelta]]:
@@ -52,7 +52,7 @@ async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
     asked = market.calls
     clock.advance(hours=13)
     await watch.run_once()
-    market.told_bands = {PLACE: EvictionBand.ABOVE}
+    market.listed_bands = {PLACE: EvictionBand.ABOVE}
     clock.advance(hours=13)
     await watch.run_once()
 
@@ -91,7 +91,7 @@ async def test_bands_are_kept_though_prices_fail_and_any_fault_is_noted(
     engine: AsyncEngine, clock: Clock, market: FakeMarket, watch: MarketWatch
 ) -> None:
     too_dear = PricePoint(clock(), Decimal(10) ** 12)  # more than the table holds
-    market.told_prices = {PLACE: [too_dear]}
+    market.listed_prices = {PLACE: [too_dear]}
 
     with pytest.raises(DBAPIError):
         await watch.run_once()
@@ -124,13 +124,13 @@ async def test_no_more_machines_are_scored_than_azure_takes(
     async with world.engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock(), instance_count=4000)
-    market.told_scores = {PLACE: PlacementScore.HIGH}
+    market.listed_scores = {PLACE: PlacementScore.HIGH}
 
     await watch.run_once()
 
     async with world.engine.connect() as conn:
         kept = (await rows.scores(conn, [PLACE]))[PLACE]
-    assert (market.asked_for, kept.machines) == (1000, 1000)
+    assert (market.requested_machines, kept.machines) == (1000, 1000)
 
 
 async def test_a_plan_says_what_its_evictions_rest_on(world: World, watch: MarketWatch) -> None:
@@ -167,16 +167,16 @@ async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_
     await world.submit()
     await world.tick(3)
     began = clock()
-    market.told_scores = {PLACE: PlacementScore.HIGH}
+    market.listed_scores = {PLACE: PlacementScore.HIGH}
     seen = []
     for score in (PlacementScore.HIGH, PlacementScore.HIGH, PlacementScore.LOW):
-        market.told_scores = {PLACE: score}
+        market.listed_scores = {PLACE: score}
         clock.advance(minutes=21)
         await watch.run_once()
         async with world.engine.connect() as conn:
             told = (await rows.scores(conn, [PLACE]))[PLACE]
         seen.append((told.score, told.machines, (told.since - began).total_seconds() / 60))
-    market.told_scores = {}
+    market.listed_scores = {}
     clock.advance(minutes=21)
     await watch.run_once()
 
@@ -185,6 +185,6 @@ async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_
         (PlacementScore.HIGH, 2, 21),
         (PlacementScore.LOW, 2, 63),
     ]
-    assert market.asked_for == 2
+    assert market.requested_machines == 2
     async with world.engine.connect() as conn:
         assert await rows.scores(conn, [PLACE]) == {}

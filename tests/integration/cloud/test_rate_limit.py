@@ -87,7 +87,7 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
     turning = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
     try:
         made = await waiting.until(
-            value(cloud.costing), lambda made: scale_set_name("att-well") in made
+            value(cloud.billed_names), lambda made: scale_set_name("att-well") in made
         )
     finally:
         loop.stop.set()
@@ -104,18 +104,18 @@ async def test_replicas_together_never_ask_more_often_than_azure_allows(
     granted = 0
     for n in range(2 * int(CREATIONS.size * 0.1)):
         with suppress(Throttled):
-            await (one, other)[n % 2].ask("eastus", CloudCall.CREATE, fine)
+            await (one, other)[n % 2].call("eastus", CloudCall.CREATE, fine)
             granted += 1
     clock.advance(minutes=1)
     again = 0  # and a half was left
     for _ in range(20):
         with suppress(Throttled):
-            await one.ask("eastus", CloudCall.CREATE, fine)
+            await one.call("eastus", CloudCall.CREATE, fine)
             again += 1
 
     assert granted == int(CREATIONS.size * 0.1)
     assert again == 13
-    assert await one.ask("westus", CloudCall.CREATE, fine) == "fine"
+    assert await one.call("westus", CloudCall.CREATE, fine) == "fine"
 
 
 async def test_fifty_calls_at_once_take_exactly_fifty_tokens(
@@ -124,7 +124,7 @@ async def test_fifty_calls_at_once_take_exactly_fifty_tokens(
     cloud = limited(engine, clock)
     claims = await claimed(engine, clock, CONCURRENT_CALLS)
 
-    await asyncio.gather(*(cloud.ask(ILL, CloudCall.CREATE, fine, claim) for claim in claims))
+    await asyncio.gather(*(cloud.call(ILL, CloudCall.CREATE, fine, claim) for claim in claims))
 
     assert await tokens_left(engine) == {"CreateVMScaleSet": CREATIONS.size - CONCURRENT_CALLS}
 
@@ -136,7 +136,7 @@ async def test_calls_without_a_token_are_deferred_by_the_rate(
     waits = []
     for claim in await claimed(engine, clock, 12):
         try:
-            await cloud.ask("eastus", CloudCall.CREATE, fine, claim)
+            await cloud.call("eastus", CloudCall.CREATE, fine, claim)
         except Deferred as refusal:
             waits.append((refusal.deferral.until - clock()).total_seconds())
 
@@ -150,10 +150,10 @@ async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
     behind = limited(engine, clock, times=0.02)
     *many, late, later = await claimed(engine, clock, 9)
     for claim in many:
-        await ahead.ask("eastus", CloudCall.CREATE, fine, claim)
+        await ahead.call("eastus", CloudCall.CREATE, fine, claim)
     for cloud, claim in ((behind, late), (ahead, later)):
         with pytest.raises(Deferred):
-            await cloud.ask("eastus", CloudCall.CREATE, fine, claim)
+            await cloud.call("eastus", CloudCall.CREATE, fine, claim)
 
 
 async def test_a_bucket_that_a_clock_far_ahead_has_filled_fills_again_from_now_on(
@@ -163,22 +163,22 @@ async def test_a_bucket_that_a_clock_far_ahead_has_filled_fills_again_from_now_o
     right = limited(engine, clock, times=0.02)
     *many, late, later = await claimed(engine, clock, 9)
     for claim in many:
-        await wrong.ask("eastus", CloudCall.CREATE, fine, claim)
+        await wrong.call("eastus", CloudCall.CREATE, fine, claim)
     with pytest.raises(Deferred):
-        await right.ask("eastus", CloudCall.CREATE, fine, late)
+        await right.call("eastus", CloudCall.CREATE, fine, late)
     clock.advance(seconds=60)
 
-    assert await right.ask("eastus", CloudCall.CREATE, fine, later) == "fine"
+    assert await right.call("eastus", CloudCall.CREATE, fine, later) == "fine"
 
 
 async def test_what_azure_says_is_left_lowers_our_count_and_never_raises_it(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud = limited(engine, clock)
-    await cloud.ask("eastus", CloudCall.CREATE, fine)
-    await cloud._learn("eastus", {RequestKind.CREATE: 7})
+    await cloud.call("eastus", CloudCall.CREATE, fine)
+    await cloud._lower_buckets("eastus", {RequestKind.CREATE: 7})
     lowered = await tokens_left(engine)
-    await cloud._learn("eastus", {RequestKind.CREATE: 100})
+    await cloud._lower_buckets("eastus", {RequestKind.CREATE: 100})
 
     assert lowered == await tokens_left(engine) == {"CreateVMScaleSet": pytest.approx(7)}
 
@@ -187,11 +187,11 @@ async def test_what_azure_says_is_left_lowers_the_share_of_sweeps_as_well(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud = limited(engine, clock)
-    await cloud._learn("eastus", {RequestKind.DELETE: 20})
+    await cloud._lower_buckets("eastus", {RequestKind.DELETE: 20})
     granted = 0
     for _ in range(30):
         with suppress(Throttled):
-            await cloud.ask("eastus", CloudCall.DELETE, fine)
+            await cloud.call("eastus", CloudCall.DELETE, fine)
             granted += 1
 
     assert granted == 20
@@ -204,7 +204,7 @@ async def test_while_attempts_are_idle_sweeps_delete_at_the_full_rate(
     size = int(BUCKETS[RequestKind.DELETE].size * 0.1)
     for _ in range(2 * size):
         with suppress(Throttled):
-            await cloud.ask("eastus", CloudCall.DELETE, fine)
+            await cloud.call("eastus", CloudCall.DELETE, fine)
             granted += 1
 
     assert granted == size
@@ -216,7 +216,7 @@ async def test_a_call_for_no_attempt_takes_no_token_in_advance(
     cloud = limited(engine, clock, times=0.001)
     for _ in range(3):
         with pytest.raises(Throttled) as refusal:
-            await cloud.ask("eastus", CloudCall.DELETE, fine)
+            await cloud.call("eastus", CloudCall.DELETE, fine)
         assert not isinstance(refusal.value, Deferred)
 
     assert await tokens_left(engine) == {}
@@ -229,12 +229,12 @@ async def test_a_sweep_deletes_however_many_attempts_wait_to_delete(
     deferred = 0
     for claim in await claimed(engine, clock, 40):
         try:
-            await cloud.ask("eastus", CloudCall.DELETE, fine, claim)
+            await cloud.call("eastus", CloudCall.DELETE, fine, claim)
         except Deferred:
             deferred += 1
 
     assert deferred > 10
-    assert await cloud.ask("eastus", CloudCall.DELETE, fine) == "fine"
+    assert await cloud.call("eastus", CloudCall.DELETE, fine) == "fine"
 
 
 async def test_a_lease_that_is_lost_while_a_create_waits_for_its_tokens_makes_no_machines(
@@ -255,14 +255,14 @@ async def test_a_lease_that_is_lost_while_a_create_waits_for_its_tokens_makes_no
         asked = asyncio.create_task(reconciler._create(claim, row))
         limit = reconciler.limited_cloud._limit if reconciler.limited_cloud else None
         assert limit is not None
-        await waiting.until(value(lambda: limit.under_way[SPOT.region]), lambda n: n == 1)
+        await waiting.until(value(lambda: limit.in_progress[SPOT.region]), lambda n: n == 1)
         clock.advance(seconds=LEASE.total_seconds() + 1)
         async with engine.begin() as other:
             assert len(await attempts.claim_due(other, clock(), 1)) == 1
 
     with pytest.raises(LeaseLost):
         await asked
-    assert world.cloud.costing() == set()
+    assert world.cloud.billed_names() == set()
 
 
 async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_no_token(
@@ -270,19 +270,19 @@ async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_n
 ) -> None:
     (claim,) = await claimed(engine, clock, 1)
     cloud, gate = limited(engine, clock, concurrency=1), asyncio.Event()
-    busy = asyncio.create_task(cloud.ask("eastus", CloudCall.LIST_TAGGED, gate.wait))
-    await waiting.until(value(lambda: cloud._limit.under_way["eastus"]), lambda n: n == 1)
+    busy = asyncio.create_task(cloud.call("eastus", CloudCall.LIST_TAGGED, gate.wait))
+    await waiting.until(value(lambda: cloud._limit.in_progress["eastus"]), lambda n: n == 1)
     for asks in (claim, None):
         with pytest.raises(ConcurrencyLimitReached):
-            await cloud.ask("eastus", CloudCall.DELETE, fine, asks)
+            await cloud.call("eastus", CloudCall.DELETE, fine, asks)
     gate.set()
     await busy
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await cloud.ask("eastus", CloudCall.LIST_TAGGED, failing)
+            await cloud.call("eastus", CloudCall.LIST_TAGGED, failing)
     for asks in (claim, None):
         with pytest.raises(CircuitOpen):
-            await cloud.ask("eastus", CloudCall.DELETE, fine, asks)
+            await cloud.call("eastus", CloudCall.DELETE, fine, asks)
 
     assert await tokens_left(engine) == {}
 
@@ -293,7 +293,7 @@ def limited(
     """Return a replica's cloud."""
     cloud = FakeCloud(now=now)
     return RateLimitedCloud(
-        engine=engine, cloud=cloud, now=now, times=times, concurrency=concurrency
+        engine=engine, cloud=cloud, now=now, multiple=times, concurrency=concurrency
     )
 
 

@@ -38,8 +38,8 @@ from service.operations.nodes.registrations import (
     PendingRegistration,
     RegistrationBatcher,
     RegistrationOutcome,
-    register_again,
     register_all,
+    register_known_machine,
 )
 from tests import waiting
 from tests.clock import Clock

@@ -154,7 +154,7 @@ async def test_killed_between_sending_and_writing_it_down_no_step_is_sent_twice(
     with pytest.raises(Killed):
         await runs(world, Dies.at("http://mlflow", "", server)).run_once()
     await measure(world, job, range(4, 6))
-    world.clock.advance(seconds=CLAIM.total_seconds())
+    world.clock.advance(seconds=CLAIM_DURATION.total_seconds())
     await runs(world, Mlflow.at("http://mlflow", "", server)).run_once()
 
     (logged,) = server.logged.values()

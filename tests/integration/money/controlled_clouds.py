@@ -48,7 +48,7 @@ class ControlledFake:
         """Do nothing: the fake reads the clock itself."""
 
     def machines(self) -> dict[str, set[str]]:
-        return {name: self.cloud.machines(name) for name in sorted(self.cloud.costing())}
+        return {name: self.cloud.machines(name) for name in sorted(self.cloud.billed_names())}
 
     def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
         return [(name, len(there) * each) for name, there in self.machines().items()]

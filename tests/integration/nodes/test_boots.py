@@ -121,7 +121,7 @@ async def test_serial_logs_of_machines_that_never_joined_are_the_attempts_logs_w
     world.cloud.serial_logs[f"{name}_1"] = b"kernel: panic\n"
     await world.tick(70, seconds=30)
 
-    assert name not in world.cloud.costing()
+    assert name not in world.cloud.billed_names()
     first = await read_log(world, job, attempt=attempt["id"])
     assert first == f"Serial log of {name}_0, which did not join:\ncloud-init: booted\n"
     assert (await read_log(world, job, attempt=attempt["id"], rank=1)).endswith("kernel: panic\n")
@@ -137,7 +137,7 @@ async def test_a_serial_log_that_cannot_be_had_delays_no_deletion(world: World) 
 
     assert (await world.attempts_of(job))[-1]["state"] == "terminating"
     await world.tick(20)
-    assert world.cloud.costing() == set()
+    assert world.cloud.billed_names() == set()
     assert await read_log(world, job) == ""
 
 

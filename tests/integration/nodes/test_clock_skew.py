@@ -35,11 +35,11 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_no_list(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
-    ahead = Lister(engine=engine, cloud=cloud, every=EVERY, now=wrong)
-    right = Lister(engine=engine, cloud=cloud, every=EVERY, now=clock)
+    ahead = Lister(engine=engine, cloud=cloud, interval=EVERY, now=wrong)
+    right = Lister(engine=engine, cloud=cloud, interval=EVERY, now=clock)
     await ahead.run_once()
     await right.run_once()
-    found = right.fresh()
+    found = right.fresh_list()
 
     assert found is not None
     assert found.listed_at == clock()
@@ -53,9 +53,9 @@ async def test_a_replica_whose_clock_was_ahead_shuts_no_region_for_long(
     right = RateLimitedCloud(engine=engine, cloud=cloud, now=clock)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await ahead.ask("eastus", CloudCall.DELETE, failing)
+            await ahead.call("eastus", CloudCall.DELETE, failing)
 
-    assert await right.ask("eastus", CloudCall.DELETE, fine) == "fine"
+    assert await right.call("eastus", CloudCall.DELETE, fine) == "fine"
 
 
 async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_its_cores(
@@ -64,7 +64,7 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
     right = limit_projects(world, ONE)
     wrong = Clock(world.clock() + timedelta(hours=1))
     ahead = Admissions(
-        engine=world.engine, cloud=world.cloud, now=wrong, regions=(SPOT.region,), usual=ONE
+        engine=world.engine, cloud=world.cloud, now=wrong, regions=(SPOT.region,), default_quota=ONE
     )
     first, second = await submit_job(world), await submit_job(world)
     await set_region_quota(world, ahead, machines=8)

@@ -67,9 +67,9 @@ async def state(world: World, job_id: str) -> tuple[str, str | None]:
 
 
 def reach(world: World, at: Door) -> IngressProbe:
-    watch, limit = world.attempts.watch, timedelta(minutes=30)
+    watch, limit = world.attempts.visibility, timedelta(minutes=30)
     return IngressProbe(
-        engine=world.engine, probe=at.probe, watch=watch, now=world.clock, at_most=limit
+        engine=world.engine, probe=at.probe, visibility=watch, now=world.clock, max_blindness=limit
     )
 
 
@@ -123,7 +123,7 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
 
 
 async def test_an_unreachable_ingress_says_why() -> None:
-    why = await probe_of("https://127.0.0.1:9/")()
+    why = await make_probe("https://127.0.0.1:9/")()
 
     assert why.startswith("https://127.0.0.1:9/: Connect")
 
@@ -141,7 +141,7 @@ async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Tired) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         try:
-            why = await probe_of(f"http://127.0.0.1:{server.server_port}")()
+            why = await make_probe(f"http://127.0.0.1:{server.server_port}")()
         finally:
             server.shutdown()
 
@@ -231,12 +231,12 @@ async def test_a_replica_that_cannot_write_counts_no_heartbeat_round(
     world: World, engine: AsyncEngine
 ) -> None:
     reads_only = engine.execution_options(postgresql_readonly=True)
-    watch = world.attempts.watch
-    watch.round(world.clock())
+    watch = world.attempts.visibility
+    watch.record_round(world.clock())
     for _ in range(10):
         world.clock.advance(seconds=10)
-        await replace(world.attempts, engine=reads_only).keep_watch()
+        await replace(world.attempts, engine=reads_only).check_database()
     world.clock.advance(seconds=10)
-    await world.attempts.keep_watch()
+    await world.attempts.check_database()
 
     assert watch.awake_since == world.clock()

@@ -37,7 +37,7 @@ def admissions(world: World, **more: Any) -> Admissions:  # noqa: ANN401 - membe
 
 def limit_projects(world: World, usual: ProjectQuota) -> Admissions:
     """Every project may hold so much."""
-    world.jobs = replace(world.jobs, usual=usual)
+    world.jobs = replace(world.jobs, default_quota=usual)
     return admissions(world, usual=usual)
 
 
@@ -72,7 +72,7 @@ async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) ->
     usual = ProjectQuota(max_jobs=2)
     jobs = [str((await world.submit())["id"]) for _ in range(6)]
     await world.jobs.run_once()  # all are validated
-    steps = [replace(world.jobs, usual=usual) for _ in range(3)]
+    steps = [replace(world.jobs, default_quota=usual) for _ in range(3)]
     queues = [admissions(world, usual=usual) for _ in range(3)]
     for _ in range(3):
         world.clock.advance(seconds=15)

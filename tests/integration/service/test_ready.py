@@ -80,7 +80,7 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
     liveness.record_turn("attempts")
     parts = replace(world.parts, liveness=liveness)
     well = await request_path(parts)
-    world.clock.advance(seconds=(LATE + timedelta(seconds=1)).total_seconds())
+    world.clock.advance(seconds=(GRACE + timedelta(seconds=1)).total_seconds())
     liveness.record_turn("jobs")
 
     hanging = await request_path(parts)
@@ -95,7 +95,7 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
     liveness, hour = LoopLiveness(world.clock), timedelta(hours=1)
     liveness.record_turn("watch", within=timedelta(seconds=10))
     liveness.record_turn("pruning", within=hour)
-    world.clock.advance(seconds=(LATE + timedelta(seconds=11)).total_seconds())
+    world.clock.advance(seconds=(GRACE + timedelta(seconds=11)).total_seconds())
     first = liveness.late_loops()
     world.clock.advance(seconds=hour.total_seconds())
 
@@ -109,7 +109,7 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
 async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
     world: World, ahead: float, says: str
 ) -> None:
-    ahead_of_it = replace(world.parts, wall=lambda: time.time() + ahead)
+    ahead_of_it = replace(world.parts, wall_clock=lambda: time.time() + ahead)
     async with client(make_app(ahead_of_it)) as http:
         answer = await http.get("/readyz")
 

@@ -17,8 +17,8 @@ from service.db.core import notify
 from service.db.core.engine import driver_url
 from service.db.core.notify import Listener
 from service.domain.cloud.fleet import ScaleSet
-from service.operations.core.liveness import LATE, LoopLiveness
-from service.reconciler.loop import AT_ONCE, Loop, Step
+from service.operations.core.liveness import GRACE, LoopLiveness
+from service.reconciler.loop import CONCURRENT_STEPS, Loop, Step
 from tests import waiting
 from tests.integration.db.rows import add_attempt, add_job
 from tests.world import World
@@ -58,8 +58,8 @@ async def test_a_step_that_hangs_holds_up_nothing_else(database_url: str, done: 
     async def quick() -> None:
         done.append(len(done))
 
-    async with running(database_url, [hang, *[quick] * (3 * AT_ONCE)]) as stop:
-        await waiting.until(_length(done), lambda n: n == 3 * AT_ONCE)
+    async with running(database_url, [hang, *[quick] * (3 * CONCURRENT_STEPS)]) as stop:
+        await waiting.until(_length(done), lambda n: n == 3 * CONCURRENT_STEPS)
         stop.set()
         gate.set()
 
@@ -79,10 +79,10 @@ async def test_no_more_than_a_batch_is_under_way_at_a_time(
         under_way -= 1
         done.append(1)
 
-    async with running(database_url, [step] * (5 * AT_ONCE)):
-        await waiting.until(_length(done), lambda n: n == 5 * AT_ONCE)
+    async with running(database_url, [step] * (5 * CONCURRENT_STEPS)):
+        await waiting.until(_length(done), lambda n: n == 5 * CONCURRENT_STEPS)
 
-    assert most <= AT_ONCE
+    assert most <= CONCURRENT_STEPS
 
 
 async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(
@@ -149,7 +149,7 @@ async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: Wo
 
     async def claim(_: int) -> list[Step]:
         late.append(liveness.late_loops())
-        world.clock.advance(seconds=(LATE + SECOND).total_seconds())
+        world.clock.advance(seconds=(GRACE + SECOND).total_seconds())
         if faults:
             raise faults.pop()
         if len(late) == 4:
@@ -239,13 +239,13 @@ async def test_a_region_that_hangs_takes_no_connection_from_the_others(
 
 async def test_while_no_step_is_free_nodes_are_heard_all_the_same(world: World) -> None:
     await world.attempts.claim(1)
-    since = world.attempts.watch.awake_since
+    since = world.attempts.visibility.awake_since
     for _ in range(9):
         world.clock.advance(seconds=10)
-        await world.attempts.keep_watch()
+        await world.attempts.check_database()
     await world.attempts.claim(1)
 
-    assert world.attempts.watch.awake_since == since
+    assert world.attempts.visibility.awake_since == since
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -55,7 +55,7 @@ async def test_an_evicted_job_is_one_tree_of_spans_of_all_parts(
     async with client(make_app(world.parts)) as http:
         job = await live(replace(world, http=http))
 
-    trace_id = tracing.of_job(job).trace_id
+    trace_id = tracing.job_span(job).trace_id
     spans = [s for s in exported.get_finished_spans() if s.context.trace_id == trace_id]
     ids = {span.context.span_id: span for span in spans}
     roots = [span for span in spans if span.parent is None]
@@ -88,7 +88,7 @@ async def test_the_request_that_made_the_job_and_its_trace_are_linked(
     (submit,) = [s for s in exported.get_finished_spans() if s.name == "submit"]
 
     assert f"{posts[0].context.trace_id:032x}" == theirs.split("-")[1]
-    assert [link.context.trace_id for link in posts[0].links] == [tracing.of_job(job).trace_id]
+    assert [link.context.trace_id for link in posts[0].links] == [tracing.job_span(job).trace_id]
     assert [link.context.span_id for link in submit.links] == [posts[0].context.span_id]
 
 
@@ -98,5 +98,5 @@ def test_nodes_are_given_the_attempts_place_in_the_trace_only_while_traces_are_e
     given = tracing.traceparent("ftjob-1", "att-1")
     tracing.install({})
 
-    assert given.split("-")[1] == f"{tracing.of_job('ftjob-1').trace_id:032x}"
+    assert given.split("-")[1] == f"{tracing.job_span('ftjob-1').trace_id:032x}"
     assert tracing.traceparent("ftjob-1", "att-1") == ""

@@ -26,7 +26,9 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 class Unreachable(MemoryStore):
     """An account that does not answer any more."""
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         raise StorageError(f"{container}/{name}: Blob Storage cannot be reached ({most})")
 
 
@@ -34,7 +36,9 @@ class Unreachable(MemoryStore):
 class Hanging(MemoryStore):
     """An account that takes its time."""
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         await asyncio.Event().wait()
         return await super().read(container, name, most=most)
 
@@ -149,7 +153,7 @@ class TestReading:
         granter = Granter(
             engine=world.engine,
             store=world.store,
-            life=timedelta(hours=24),
+            lifetime=timedelta(hours=24),
             regional={SPOT.region: account, "far": MemoryStore(url="memory://far")},
             timeout=0.05,
         )

@@ -177,7 +177,7 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
 async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: World) -> None:
     row = await _add_ended_attempt(world, "a")
     empty = FakeCloud(now=world.clock)
-    other = LateBilling(engine=world.engine, cloud_in=lambda _: empty, now=world.clock)
+    other = LateBilling(engine=world.engine, cloud_in_region=lambda _: empty, now=world.clock)
 
     async def meanwhile() -> None:
         world.clock.advance(seconds=2)
@@ -186,7 +186,7 @@ async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: Wo
     cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
     await cloud.create(world.attempts.specs.spec(row))
     world.clock.advance(minutes=5)
-    late = LateBilling(engine=world.engine, cloud_in=lambda _: cloud, now=world.clock)
+    late = LateBilling(engine=world.engine, cloud_in_region=lambda _: cloud, now=world.clock)
 
     assert not await late.meter(row.id, billed=False)
     async with world.engine.connect() as conn:

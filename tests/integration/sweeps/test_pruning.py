@@ -20,7 +20,7 @@ from service.db.spot import market
 from service.domain.money.billing_reconciliation import BilledDay
 from service.domain.spot.capacity_traces import SpotPool
 from service.domain.spot.market import PricePoint
-from service.reconciler.sweeps.pruning import PAGE, TIME_LIMIT, Pruning
+from service.reconciler.sweeps.pruning import PAGE_SIZE, TIME_LIMIT, Pruning
 from tests import waiting
 from tests.clock import Clock
 from tests.integration.db.rows import add_job, blocked
@@ -32,7 +32,7 @@ STEPS = 7
 
 @pytest.fixture
 def sweep(engine: AsyncEngine, clock: Clock) -> Pruning:
-    return Pruning(engine=engine, keep=KEEP, now=clock)
+    return Pruning(engine=engine, retention_by_table=KEEP, now=clock)
 
 
 async def count_left(engine: AsyncEngine) -> dict[str, tuple[int, int]]:
@@ -120,7 +120,7 @@ async def test_a_round_ends_in_time_however_much_is_due(
     engine: AsyncEngine, clock: Clock, sweep: Pruning
 ) -> None:
     async with engine.begin() as conn:
-        await add_jobs(conn, clock, 3 * PAGE)
+        await add_jobs(conn, clock, 3 * PAGE_SIZE)
     clock.advance(seconds=timedelta(days=31).total_seconds())
     slow = replace(sweep, now=lambda: clock.advance(seconds=TIME_LIMIT.total_seconds() / 3))
 

@@ -20,7 +20,7 @@ from service.domain.storage.access_tiers import (
 from service.operations.storage import tier_moves
 from service.operations.storage import tiers as operation
 from service.operations.storage.tier_moves import MoveRequest
-from service.operations.storage.tiers import FolderInspection, Outside
+from service.operations.storage.tiers import FolderInspection, StorageServices
 from service.pricing.fixed import FixedPrices
 from service.reconciler.sweeps.tiers import TierMoves
 from service.storage.azure import AzureBlobStore
@@ -89,8 +89,8 @@ async def request_move(
     await tier_moves.request_move(engine, outside(store), wish, clock)
 
 
-def outside(store: DyingStore) -> Outside:
-    return Outside(store=store, prices=FixedPrices({}), account=StorageAccount())
+def outside(store: DyingStore) -> StorageServices:
+    return StorageServices(store=store, prices=FixedPrices({}), account=StorageAccount())
 
 
 async def test_a_model_goes_to_the_archive_and_comes_back_whole(

@@ -15,7 +15,7 @@ from service.db.files.files import CONTAINER
 from service.db.files.uploads import Upload
 from service.db.projects import keys
 from service.db.schema import file_tables
-from service.operations.files.files import PROGRESS_EVERY
+from service.operations.files.files import PROGRESS_INTERVAL
 from service.reconciler.sweeps.uploads import ABANDONED_AFTER, GRACE, UploadSweep
 from service.storage.fake import MemoryStore
 from service.storage.store import Blob, StorageError
@@ -304,7 +304,7 @@ async def test_an_upload_survives_an_exhausted_connection_pool(
         form += b'--b\r\nContent-Disposition: form-data; name="file"; filename="t"\r\n\r\n'
         yield form + DATASET[:100]
         await busy.enter_async_context(narrow.connect())
-        world.clock.advance(seconds=PROGRESS_EVERY.total_seconds() + 1)
+        world.clock.advance(seconds=PROGRESS_INTERVAL.total_seconds() + 1)
         yield DATASET[100:] + b"\n" + last
         if status == 200:  # the row of a good file is worth waiting for
             await busy.aclose()

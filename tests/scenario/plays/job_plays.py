@@ -80,7 +80,7 @@ async def cancelled(job: ScenarioJob) -> None:
 async def cancelled_early(job: ScenarioJob) -> None:
     """Cancel it while its machines are created."""
     booting = job.attempts and job.attempts[-1].state is AttemptState.PROVISIONING
-    if "cancel" not in job.done and booting and job.scenario.cloud.costing():
+    if "cancel" not in job.done and booting and job.scenario.cloud.billed_names():
         await job.request_command("cancel")
     job.train(1)
 

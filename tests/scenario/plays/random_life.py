@@ -83,7 +83,7 @@ class RandomLife:
         cloud.lose_answers = cloud.failing_deletes = 0
         cloud.sold_out.clear()
         cloud.sold_out_late.clear()
-        cloud.partial.clear()
+        cloud.partial_capacity.clear()
         for machine in job.machines.values():
             machine.silent = False
         if "cancel" in job.done:
@@ -159,14 +159,14 @@ class RandomLife:
         cloud = job.scenario.cloud
         cloud.sold_out.clear()
         cloud.sold_out_late.clear()
-        cloud.partial.clear()
+        cloud.partial_capacity.clear()
         match self.dice.randrange(4):
             case 0:
                 cloud.sold_out.add(SPOT)
             case 1:
                 cloud.sold_out_late.add(SPOT)
             case 2:
-                cloud.partial[SPOT] = 1
+                cloud.partial_capacity[SPOT] = 1
             case _:
                 pass
 

@@ -68,7 +68,7 @@ async def immortal(job: ScenarioJob) -> None:
 
 async def _haunted(job: ScenarioJob) -> None:
     """Create the scale set once more, as a worker that slept through it all."""
-    there = scale_set_name(job.attempts[-1].id) in job.scenario.cloud.costing()
+    there = scale_set_name(job.attempts[-1].id) in job.scenario.cloud.billed_names()
     if "haunted" not in job.done:
         job.scenario.cloud.failing_deletes = _FOR_EVER
         with suppress(CloudError):  # in a storm

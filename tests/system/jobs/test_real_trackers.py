@@ -65,7 +65,7 @@ async def _answers(url: str) -> bool:
 
 
 def a_run(kind: str, outcome: JobState | None = None) -> TrackerRun:
-    return TrackerRun(job_id=JOB, began=1000.0, options=OPTIONS[kind], outcome=outcome)
+    return TrackerRun(job_id=JOB, started_at=1000.0, options=OPTIONS[kind], outcome=outcome)
 
 
 async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_path: Path) -> None:

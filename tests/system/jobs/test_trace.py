@@ -47,7 +47,7 @@ class Collector:
 
     def of_job(self, job_id: str) -> list[tuple[str, Span]]:
         """Return the spans of the job's trace, each with its service."""
-        trace = tracing.of_job(job_id).trace_id.to_bytes(16, "big")
+        trace = tracing.job_span(job_id).trace_id.to_bytes(16, "big")
         return [(service, span) for service, span in self.spans if span.trace_id == trace]
 
 

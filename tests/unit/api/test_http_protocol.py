@@ -8,7 +8,7 @@ import uvicorn
 from starlette.types import Message, Receive, Scope, Send
 from uvicorn.server import ServerState
 
-from service.api.http.protocol import ConnectionLimits, LimitedProtocol, limited
+from service.api.http.protocol import ConnectionLimits, LimitedProtocol, make_protocol
 
 LIMITS = ConnectionLimits()
 GET = b"GET / HTTP/1.1\r\nhost: h\r\n\r\n"
@@ -80,9 +80,9 @@ class Connection:
             self.asked += 1
             await app(scope, receive, send)
 
-        config = uvicorn.Config(counted, http=limited(limits), ws="none", lifespan="off")
+        config = uvicorn.Config(counted, http=make_protocol(limits), ws="none", lifespan="off")
         config.load()
-        make = limited(limits)
+        make = make_protocol(limits)
         self.protocol: LimitedProtocol = make(config, ServerState(), {}, self.loop)
         self.protocol.connection_made(self.wire)
 
@@ -99,7 +99,7 @@ class Connection:
         """So much later the server looks at its connections; it does so every second."""
         for _ in range(int(seconds)):
             self.loop.now += 1
-            self.protocol.check()
+            self.protocol.check_times()
 
     @property
     def code(self) -> str:

@@ -24,7 +24,7 @@ def test_between_two_renewals_of_one_that_polls_lies_never_more_than_an_hour_or_
 ) -> None:
     life, poll = timedelta(hours=hours), timedelta(seconds=20)
     nowhere = create_async_engine("postgresql+psycopg://nobody@localhost:1/none")
-    granter = Granter(engine=nowhere, store=MemoryStore(), life=life)
+    granter = Granter(engine=nowhere, store=MemoryStore(), lifetime=life)
     polls = [BOOT + poll * n for n in range(1, 2 * life // poll)]
     renewed = [at for at in polls if granter.is_renewal_minute(BOOT, at)]
     between = [later - at for at, later in pairwise(renewed)]

@@ -29,7 +29,7 @@ async def test_a_fresh_scale_set_costs_before_it_can_be_seen(
     with pytest.raises(ScaleSetNotFound):
         await cloud.get("rk-1")
     assert await cloud.list_owned() == []
-    assert cloud.costing() == {"rk-1"}
+    assert cloud.billed_names() == {"rk-1"}
 
     clock.at += cloud.visible_after
     assert (await cloud.get("rk-1")).phase is ScaleSetPhase.CREATING

@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from service.pricing.remembered import OLDEST_SECONDS, REST_SECONDS, PriceListCache
+from service.pricing.remembered import MAX_AGE_SECONDS, RETRY_SECONDS, PriceListCache
 from service.pricing.source import PricesUnavailable
 
 KEPT = 300.0
@@ -26,7 +26,7 @@ class Listed:
 
     async def after(self, seconds: float) -> str:
         self.at += seconds
-        return await self.remembered.of("eastus")
+        return await self.remembered.get("eastus")
 
 
 async def test_an_answer_holds_for_some_minutes_and_for_its_key_only() -> None:
@@ -35,7 +35,7 @@ async def test_an_answer_holds_for_some_minutes_and_for_its_key_only() -> None:
     found = [await listed.after(seconds) for seconds in (0, KEPT, 1)]
 
     assert found == ["eastus 1", "eastus 1", "eastus 2"]
-    assert await listed.remembered.of("westus") == "westus 3"
+    assert await listed.remembered.get("westus") == "westus 3"
 
 
 async def test_one_of_concurrent_callers_asks() -> None:
@@ -59,13 +59,13 @@ async def test_concurrent_callers_ask_a_failing_list_once() -> None:
 async def test_a_list_that_fails_is_left_alone_for_a_while() -> None:
     listed = Listed()
     listed.fails = True
-    for seconds in (0, REST_SECONDS, 1):
+    for seconds in (0, RETRY_SECONDS, 1):
         with pytest.raises(PricesUnavailable, match="503"):
             await listed.after(seconds)
     listed.fails = False
 
     assert listed.asked == 2
-    assert await listed.after(REST_SECONDS + 1) == "eastus 3"
+    assert await listed.after(RETRY_SECONDS + 1) == "eastus 3"
 
 
 async def test_an_older_answer_holds_for_an_hour_while_the_list_fails() -> None:
@@ -73,7 +73,7 @@ async def test_an_older_answer_holds_for_an_hour_while_the_list_fails() -> None:
     await listed.after(0)
     listed.fails = True
 
-    found = [await listed.after(seconds) for seconds in (KEPT + 1, OLDEST_SECONDS - KEPT - 1)]
+    found = [await listed.after(seconds) for seconds in (KEPT + 1, MAX_AGE_SECONDS - KEPT - 1)]
 
     assert found == ["eastus 1", "eastus 1"]
     with pytest.raises(PricesUnavailable, match="503"):

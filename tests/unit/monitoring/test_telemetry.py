@@ -79,5 +79,5 @@ def test_a_line_within_a_span_has_its_ids(lines: StringIO) -> None:
 
 
 def test_traces_are_exported_only_where_an_endpoint_is_set() -> None:
-    assert not telemetry.is_wanted({"OTEL_SERVICE_NAME": "x"})
-    assert telemetry.is_wanted({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"})
+    assert not telemetry.is_export_enabled({"OTEL_SERVICE_NAME": "x"})
+    assert telemetry.is_export_enabled({"OTEL_EXPORTER_OTLP_ENDPOINT": "http://collector:4318"})

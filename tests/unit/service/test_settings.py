@@ -164,7 +164,7 @@ def test_urls_of_nodes_live_an_hour_where_no_account_key_can_revoke_them(
     for name, value in told.items():
         environment.setenv(f"REKINDLE_{name}", value)
 
-    assert load().grant_life == timedelta(hours=hours)
+    assert load().grant_lifetime == timedelta(hours=hours)
 
 
 WEIGHTS = ("nan", "inf", "1e309", "1e-320", "0", "-1", "heavy")

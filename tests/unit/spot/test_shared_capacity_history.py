@@ -32,7 +32,7 @@ class Reads:
 
 
 def asking(histories: CapacityHistoryCache, how_many: int) -> list[asyncio.Task[CapacityHistory]]:
-    return [asyncio.create_task(histories.of(NOWHERE, [SPOT], 2, NOW)) for _ in range(how_many)]
+    return [asyncio.create_task(histories.read(NOWHERE, [SPOT], 2, NOW)) for _ in range(how_many)]
 
 
 async def turns() -> None:
@@ -75,4 +75,4 @@ async def test_a_read_that_fails_is_not_remembered(monkeypatch: pytest.MonkeyPat
     told = await asyncio.gather(*asking(histories, 2), return_exceptions=True)
 
     assert [type(t) for t in told] == [OSError, OSError]
-    assert await histories.of(NOWHERE, [SPOT], 2, NOW) == NO_HISTORY
+    assert await histories.read(NOWHERE, [SPOT], 2, NOW) == NO_HISTORY

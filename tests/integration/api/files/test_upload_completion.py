@@ -29,7 +29,7 @@ from tests.world import DATASET, World
 @pytest.mark.parametrize("after", [False, True])
 async def test_killed_around_its_commit_a_file_is_finished_later(world: World, after: bool) -> None:
     upload, parts = await upload_halves(world)
-    file_id = operations.file_id_of(upload)
+    file_id = operations.file_id_from_upload_id(upload)
     async with world.engine.begin() as conn:
         await uploads.claim(conn, file_id, "dead", world.clock())
     if after:
@@ -109,7 +109,9 @@ async def test_the_sweep_drops_what_a_part_staged_after_the_upload_was_over(worl
     async def piece() -> AsyncIterator[bytes]:
         yield b"x"
 
-    staged = await world.store.stage(CONTAINER, operations.file_id_of(upload), "part-1", piece())
+    staged = await world.store.stage(
+        CONTAINER, operations.file_id_from_upload_id(upload), "part-1", piece()
+    )
     assert staged == StagedPart(name="part-1", blocks=1)
     await sweep_of(world).run_once()
 

@@ -150,7 +150,7 @@ async def test_a_part_of_a_wrong_size_is_refused(
 
 async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World) -> None:
     upload = await begin_upload(world)
-    staging = Staging(slots=asyncio.Semaphore(1), silence=timedelta(milliseconds=50))
+    staging = Staging(slots=asyncio.Semaphore(1), silence_timeout=timedelta(milliseconds=50))
 
     async def silent() -> AsyncIterator[bytes]:
         yield PART_FORM

@@ -86,7 +86,7 @@ async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: W
     world.clock.advance(hours=2)
     met = {}
 
-    app = make_app(replace(world.parts, stream_life=timedelta(0)))  # streams end at once
+    app = make_app(replace(world.parts, stream_lifetime=timedelta(0)))  # streams end at once
     http = client(app)
     for method, path, operation in routes():
         url = re.sub(r"\{[^}]*\}", "none", path)

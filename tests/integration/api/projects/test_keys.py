@@ -141,7 +141,7 @@ async def test_the_last_use_is_noted_now_and_then_and_not_with_every_request(wor
         for _ in range(5):
             await world.call("GET", "/v1/files")
         first = world.clock()
-        world.clock.advance(seconds=(USE_NOTED_EVERY + timedelta(seconds=1)).total_seconds())
+        world.clock.advance(seconds=(USE_INTERVAL + timedelta(seconds=1)).total_seconds())
         (key,) = (await world.call("GET", KEYS)).json()["data"]
     finally:
         event.remove(engine, "before_cursor_execute", count)

@@ -94,7 +94,7 @@ async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
         offerings=tuple(table),
         accelerator="cuda",
         processes_per_node=None,
-        emulated=False,
+        is_emulated=False,
     )
     async with world.beside(plan_defaults=defaults, prices=FixedPrices(table)) as other:
         yield other

@@ -14,7 +14,7 @@ from service.db.monitoring import event_pruning
 from service.db.monitoring.event_pruning import PrunedTable
 from service.operations.models import models
 from service.storage.fake import MemoryStore
-from service.storage.store import SMALL, Container, StorageError
+from service.storage.store import SMALL_BYTES, Container, StorageError
 from tests.nodes.scripted_node import ScriptedNode, boot, commit, committed, metrics, say_all, train
 from tests.world import JOBS, MODEL, World, stage
 from trainer.contract import NodePhase, log_path
@@ -235,7 +235,9 @@ class _Noting(MemoryStore):
         super().__init__(**vars(store))
         self.looked_at: list[str] = []
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         self.looked_at.append(container)
         return await super().read(container, name, most=most)
 

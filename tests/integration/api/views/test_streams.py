@@ -77,7 +77,7 @@ async def test_a_log_is_sent_in_whole_characters(world: World, over: str) -> Non
 async def test_a_stream_ends_so_that_the_key_is_checked_again(world: World, path: str) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
-    short = replace(world.parts, stream_life=timedelta(milliseconds=300))
+    short = replace(world.parts, stream_lifetime=timedelta(milliseconds=300))
     (key,) = (await world.call("GET", "/v1/api_keys")).json()["data"]
     head = {"authorization": f"Bearer {world.key}"}
     async with connected(make_app(short)) as http:

@@ -62,7 +62,7 @@ async def test_each_difference_of_bill_and_ledger_has_a_reason(shell: Shell) -> 
     other = await shell.run("costs", "--reconcile", "--json", "--key", await world.other_key())
 
     assert "Azure has not published a bill yet" in nothing.out
-    assert len(bills.asked) == 1
+    assert len(bills.requested_periods) == 1
     (line,) = told["attempts"]
     assert (line["id"], line["metered"], line["billed"]) == ("att-1", "16.0000", "20.2500")
     causes = {d["cause"]: d["amount"] for d in line["differences"]}
@@ -104,7 +104,7 @@ async def test_every_day_since_the_last_look_is_asked_for(shell: Shell) -> None:
     await watch.run_once()
     twice = (await shell.run("costs", "--reconcile", "--json", "--days", "60")).json
 
-    first, second = (asked[0] for asked in bills.asked)
+    first, second = (asked[0] for asked in bills.requested_periods)
     assert (first, second) == (today - timedelta(days=90), today - timedelta(days=10))
     assert (twice["told_since"], twice["whole"]["billed"]) == (f"{first}", "16.0000")
 

@@ -15,7 +15,7 @@ import pytest
 from service.db.storage.retention import RetentionTask
 from service.reconciler.sweeps.retention import CLOCK_SKEW, GRACE, collect_garbage
 from service.storage.fake import MemoryStore
-from service.storage.store import SMALL, PreconditionFailed
+from service.storage.store import SMALL_BYTES, PreconditionFailed
 from tests.clock import Clock
 from tests.nodes.scripted_node import committed
 from trainer.contract import HEAD, MANIFEST, Committed, Head, Retention
@@ -36,7 +36,9 @@ class Interrupted(MemoryStore):
     calls_left: int | None = None
     meanwhile: Callable[[], Awaitable[None]] | None = None
 
-    async def read(self, container: str, name: str, *, most: int = SMALL) -> tuple[bytes, str]:
+    async def read(
+        self, container: str, name: str, *, most: int = SMALL_BYTES
+    ) -> tuple[bytes, str]:
         await self._call()
         return await super().read(container, name, most=most)
 
@@ -170,7 +172,7 @@ class Life:
         self.store.meanwhile = self.act if not self.is_over else None
         self.store.calls_left = self.rng.randint(0, 12) if killed else 10_000
         try:
-            self.freed += (await collect_garbage(self.store, found, self.clock())).freed
+            self.freed += (await collect_garbage(self.store, found, self.clock())).freed_bytes
         except (Killed, PreconditionFailed):
             pass
         finally:
