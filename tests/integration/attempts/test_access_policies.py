@@ -165,7 +165,7 @@ HOUR = timedelta(hours=1)
 async def keyless(world: World) -> AsyncIterator[World]:
     """Yield a world whose account has no key, with grants of an hour."""
     world.store.has_access_policies = False
-    granter = Granter(engine=world.engine, store=world.store, life=HOUR)
+    granter = Granter(engine=world.engine, store=world.store, lifetime=HOUR)
     async with client(make_app(replace(world.parts, granter=granter))) as http:
         before, world.http = world.http, http
         yield world
@@ -214,7 +214,7 @@ async def test_no_policy_is_written_and_none_is_asked_for_again(keyless: World) 
     job = (await keyless.submit())["id"]
     await boot(keyless, job)
     policies = AccessPolicies(
-        engine=keyless.engine, store=keyless.store, life=HOUR, now=keyless.clock
+        engine=keyless.engine, store=keyless.store, lifetime=HOUR, now=keyless.clock
     )
 
     assert await policies.run_once() == []

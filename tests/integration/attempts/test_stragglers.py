@@ -71,7 +71,7 @@ async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(worl
 async def test_an_elastic_job_begins_with_seven_machines_once_the_eighth_is_late(
     world: World,
 ) -> None:
-    world.cloud.stragglers[SPOT], world.cloud.straggle = 1, timedelta(minutes=25)
+    world.cloud.stragglers[SPOT], world.cloud.straggler_delay = 1, timedelta(minutes=25)
     hyperparameters = {"n_epochs": 50, "batch_size": 168}
     nodes_of_it = {"nodes": 8, "elastic": {"min_nodes": 6}}
     asked = {"infrastructure": nodes_of_it, "hyperparameters": hyperparameters}

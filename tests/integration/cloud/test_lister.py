@@ -99,7 +99,7 @@ async def _due(engine: AsyncEngine, clock: Clock) -> list[str]:
 
 
 def lister(world: World) -> Lister:
-    return Lister(engine=world.engine, cloud=world.cloud, every=EVERY, now=world.clock)
+    return Lister(engine=world.engine, cloud=world.cloud, interval=EVERY, now=world.clock)
 
 
 async def test_a_replica_with_an_older_list_sees_the_machine_that_another_one_misses(
@@ -115,13 +115,13 @@ async def test_a_replica_with_an_older_list_sees_the_machine_that_another_one_mi
     (attempt,) = await world.attempts_of(job)
     world.cloud.evict("rk-" + attempt["id"].removeprefix("att-"))
     world.clock.advance(seconds=1)
-    before = looks.listing
+    before = looks.newest_list
     await asks.run_once()
 
     await world.attempts.run_once()
 
     listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
-    assert looks.fresh() is before, "it has read no newer list, and believes its own"
+    assert looks.fresh_list() is before, "it has read no newer list, and believes its own"
     assert {e["code"] for e in listed} & {"generation.halted", "attempt.terminating"}
 
 

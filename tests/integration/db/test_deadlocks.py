@@ -103,7 +103,7 @@ class Batch:
         message = registration("att-2", vm_id, boot_id)
         (answer,) = await register_all(conn, [PendingRegistration(message, self.clock())])
         if answer is RegistrationOutcome.KNOWN:
-            await register_again(conn, message, self.clock())
+            await register_known_machine(conn, message, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
         known = await node_rows.of_attempt(conn, "att-2")

@@ -15,7 +15,7 @@ from service.db.trackers import model_registry
 from service.domain.states import JobState
 from service.reconciler.jobs.model_registry import TIMEOUT as REGISTRY_TIMEOUT
 from service.reconciler.jobs.model_registry import ModelRegistrations
-from service.reconciler.jobs.trackers import CLAIM, TIMEOUT, TrackerRuns
+from service.reconciler.jobs.trackers import CLAIM_DURATION, TIMEOUT, TrackerRuns
 from service.trackers.fake import FakeTracker
 from service.trackers.mlflow import Mlflow
 from service.trackers.tracker import TrackerError

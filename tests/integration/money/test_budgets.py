@@ -346,7 +346,7 @@ async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_bu
     for _ in range(1200 // seconds):
         world.clock.advance(seconds=seconds)
         if restarts:
-            world.attempts = replace(world.attempts, watch=HeartbeatVisibility())
+            world.attempts = replace(world.attempts, visibility=HeartbeatVisibility())
         for node in nodes if speaks and await world.cloud.list_owned() else []:
             await node.say(NodePhase.RUNNING, number, step=1)
         await world.attempts.run_once()

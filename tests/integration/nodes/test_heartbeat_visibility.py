@@ -12,7 +12,7 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
-from service.reconciler.cloud.ingress_probe import IngressProbe, probe_of
+from service.reconciler.cloud.ingress_probe import IngressProbe, make_probe
 from tests.nodes.scripted_node import ScriptedNode, commit, committed, say_all, start_training
 from tests.world import DATASET, World
 from trainer.contract import DirectiveKind, NodePhase

@@ -16,7 +16,7 @@ from service.api.app import make_app, make_probes
 from service.api.deps import Parts
 from service.db.core.engine import make_engine
 from service.db.core.schema_version import KnownMigrations
-from service.operations.core.liveness import LATE, LoopLiveness
+from service.operations.core.liveness import GRACE, LoopLiveness
 from service.reconciler.loop import Loop
 from tests.nodes.scripted_node import start_training
 from tests.world import World, client

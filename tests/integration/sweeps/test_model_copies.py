@@ -13,7 +13,7 @@ from service.operations.models import models, regions
 from service.operations.nodes.grants import Granter
 from service.reconciler.sweeps.model_copies import ModelCopies
 from service.storage.fake import MemoryStore
-from service.storage.store import SMALL, BlobStore, StorageError
+from service.storage.store import SMALL_BYTES, BlobStore, StorageError
 from tests.nodes.scripted_node import ScriptedNode, boot
 from tests.world import MODEL, SPOT, World, client, stage
 

@@ -126,12 +126,12 @@ async def test_a_round_ends_in_time_however_much_is_due(
 
     rounds = [await slow.run_once() for _ in range(3)]
 
-    assert max(rounds) == 2 * PAGE  # a page of each kind
-    assert sum(rounds) == 2 * 3 * PAGE
+    assert max(rounds) == 2 * PAGE_SIZE  # a page of each kind
+    assert sum(rounds) == 2 * 3 * PAGE_SIZE
     async with engine.begin() as conn:
-        await add_jobs(conn, clock, 2 * PAGE + 50, "more")
+        await add_jobs(conn, clock, 2 * PAGE_SIZE + 50, "more")
     clock.advance(seconds=timedelta(days=31).total_seconds())
-    assert await sweep.run_once() == 2 * (2 * PAGE + 50)  # with time, all in one round
+    assert await sweep.run_once() == 2 * (2 * PAGE_SIZE + 50)  # with time, all in one round
 
 
 async def add_jobs(conn: AsyncConnection, clock: Clock, many: int, name: str = "over") -> None:

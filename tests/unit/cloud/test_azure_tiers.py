@@ -12,7 +12,7 @@ from azure.storage.blob import BlobProperties, RehydratePriority, UserDelegation
 from service.domain.storage.access_tiers import AccessTier, ArchivePriority
 from service.storage.azure_errors import translate_errors
 from service.storage.azure_tiers import parse_blob
-from service.storage.signing import CLOCK_SKEW, KEPT, LONGEST, DelegationKeys
+from service.storage.signing import CLOCK_SKEW, KEY_REUSE, MAX_KEY_LIFETIME, DelegationKeys
 from service.storage.store import StorageError
 from tests.clock import Clock
 
@@ -135,7 +135,7 @@ async def test_a_key_that_would_end_before_its_url_makes_way_for_a_new_one(clock
 async def test_a_key_signs_for_an_hour_so_that_a_revocation_is_over_then(clock: Clock) -> None:
     account, keys = Account(clock()), DelegationKeys(clock)
     first = await keys.sign(account, clock() + timedelta(days=2))
-    clock.advance(seconds=KEPT.total_seconds() - 1)
+    clock.advance(seconds=KEY_REUSE.total_seconds() - 1)
     again = await keys.sign(account, clock() + HOUR)
     clock.advance(seconds=1)
     later = await keys.sign(account, clock() + HOUR)
@@ -179,6 +179,6 @@ async def test_a_clock_that_was_set_back_asks_for_a_key_that_is_valid_by_then(cl
 async def test_no_url_outlives_every_key(clock: Clock) -> None:
     account, keys = Account(clock()), DelegationKeys(clock)
 
-    await keys.sign(account, clock() + LONGEST - CLOCK_SKEW)
+    await keys.sign(account, clock() + MAX_KEY_LIFETIME - CLOCK_SKEW)
     with pytest.raises(StorageError, match="7 days"):
-        await keys.sign(account, clock() + LONGEST)
+        await keys.sign(account, clock() + MAX_KEY_LIFETIME)

@@ -235,7 +235,7 @@ def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
 def test_why_its_job_failed_is_told_with_what_to_do(
     why: str, failure: ScaleSetFailure, said: str
 ) -> None:
-    seen = cluster(aml_compute(), "Failed", why=why)
+    seen = cluster(aml_compute(), "Failed", reason=why)
     assert (seen.phase, seen.failure) == (ScaleSetPhase.FAILED, failure)
     assert said in seen.error_message
 

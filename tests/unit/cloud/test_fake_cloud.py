@@ -6,7 +6,7 @@ from datetime import timedelta
 import pytest
 
 from contract.choices import Engine
-from service.cloud.engines import Engines, at, unlisted
+from service.cloud.engines import Engines, cloud_of_pool, unlisted_reason
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.domain.cloud.fleet import Offering, ScaleSetPhase, ScaleSetSpec
@@ -65,8 +65,8 @@ async def create_both(cloud: Engines, clock: Clock) -> None:
 async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Clock) -> None:
     await create_both(both, clock)
 
-    assert [s.name for s in await at(both, SET.pool).list_owned()] == ["rk-set"]
-    assert [s.name for s in await both.at(CLUSTER.pool).list_owned()] == ["rk-cluster"]
+    assert [s.name for s in await cloud_of_pool(both, SET.pool).list_owned()] == ["rk-set"]
+    assert [s.name for s in await both.cloud_of_pool(CLUSTER.pool).list_owned()] == ["rk-cluster"]
     assert (await both.get("rk-cluster")).engine is Engine.AZUREML
     await both.delete("rk-cluster")
     clock.advance(seconds=600)
@@ -84,8 +84,8 @@ async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
     listed = await both.list_owned()
 
     assert [s.name for s in listed] == ["rk-set"]
-    assert unlisted(listed) == "the workspace is gone"
-    assert unlisted(await both.list_owned()) == ""
+    assert unlisted_reason(listed) == "the workspace is gone"
+    assert unlisted_reason(await both.list_owned()) == ""
 
 
 async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(
@@ -106,4 +106,4 @@ async def test_a_scale_set_is_seen_to_be_gone_though_the_workspace_does_not_answ
     both.azureml.fail_next.append(CloudError("the workspace is gone"))
 
     with pytest.raises(ScaleSetNotFound):
-        await at(both, SET.pool).get("rk-set")
+        await cloud_of_pool(both, SET.pool).get("rk-set")

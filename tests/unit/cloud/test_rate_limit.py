@@ -108,7 +108,7 @@ def test_a_call_that_ends_makes_room_in_its_region(clock: Clock) -> None:
     with limit.slot("eastus"), limit.slot("westus"):
         refused(limit)
     with limit.slot("eastus"):
-        assert limit.under_way == {"eastus": 1, "westus": 0}
+        assert limit.in_progress == {"eastus": 1, "westus": 0}
 
 
 def test_many_who_come_again_when_told_soon_have_all_been_served(clock: Clock) -> None:

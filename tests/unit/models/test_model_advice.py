@@ -4,7 +4,7 @@ import pytest
 
 from service.domain.errors import InvalidRequest
 from service.operations.models import models
-from service.operations.models.models import lacking
+from service.operations.models.models import missing_files
 from service.storage.fake import MemoryStore
 from tests.world import stage
 
@@ -86,5 +86,5 @@ def shards(*numbers: int, count: int = 3) -> set[str]:
     ],
 )
 def test_a_staged_model_that_lacks_a_file_says_which(files: set[str], why: str) -> None:
-    assert lacking(files).endswith(why) if not why else why in lacking(files)
-    assert bool(lacking(files)) == bool(why)
+    assert missing_files(files).endswith(why) if not why else why in missing_files(files)
+    assert bool(missing_files(files)) == bool(why)

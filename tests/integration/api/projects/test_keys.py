@@ -17,7 +17,7 @@ from service.db.projects import keys as key_rows
 from service.db.schema.tables import api_keys
 from service.domain.queue.admission import ProjectQuota
 from service.operations.projects import sign_in
-from service.operations.projects.keys import USE_NOTED_EVERY
+from service.operations.projects.keys import USE_INTERVAL
 from tests.integration.finished_jobs import make_model
 from tests.served import served
 from tests.world import MODEL, World, bearer, client
