@@ -88,7 +88,7 @@ def _told_right(draw: random.Random) -> tuple[bool, bool]:
             steps=steps,
             seconds_per_step=job.pace,
             running=True,
-            seen=seen,
+            progress=seen,
             after=after,
         )
         for after in (live.NO_WAIT, expected_aftermath(job.past, 1))

@@ -90,23 +90,23 @@ class AttemptInputs:
 
 
 async def read_inputs(
-    conn: AsyncConnection, asked: Sequence[tuple[AttemptRow, str | None]]
+    conn: AsyncConnection, requests: Sequence[tuple[AttemptRow, str | None]]
 ) -> dict[str, AttemptInputs]:
     """Return the facts of each attempt, by id.
 
-    ``asked``: attempts, each with the path of the newest checkpoint in its HEAD, if any.
+    ``requests``: attempts, each with the path of the newest checkpoint in its HEAD, if any.
     """
-    ids = [row.id for row, _ in asked]
-    job_ids = list({row.job_id for row, _ in asked})
+    ids = [row.id for row, _ in requests]
+    job_ids = list({row.job_id for row, _ in requests})
     about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
     records = await nodes.of_attempts(conn, ids)
-    opened, same = await _generations(conn, ids, [newest for _, newest in asked])
-    kept = await checkpoints.retained_paths(conn, job_ids)
+    opened, same = await _generations(conn, ids, [newest for _, newest in requests])
+    retained = await checkpoints.retained_paths(conn, job_ids)
     return {
         row.id: _facts(
-            row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], kept
+            row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], retained
         )
-        for row, _ in asked
+        for row, _ in requests
     }
 
 
@@ -116,7 +116,7 @@ def _facts(
     records: list[NodeRecord],
     opened: OpenedGeneration | None,
     same: list[Generation],
-    kept: Mapping[str, Mapping[str, str]],
+    retained: Mapping[str, Mapping[str, str]],
 ) -> AttemptInputs:
     last = Generation.from_dict(job["newest"]) if job["newest"] else None
     return AttemptInputs(
@@ -129,17 +129,17 @@ def _facts(
         committed_at=job["committed_at"],
         help=_help(row.job_id, job),
         has_budget=job["has_budget"],
-        kept=kept.get(row.job_id, {}),
+        kept=retained.get(row.job_id, {}),
     )
 
 
 def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
     micro_batch, checkpointing = job["micro_batch"], job["checkpointing"]
-    known = micro_batch is not None and checkpointing is not None
+    is_planned = micro_batch is not None and checkpointing is not None
     planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
     short = job["short_step"]
     return OomFallback(
-        planned=planned if known else None,
+        planned=planned if is_planned else None,
         rung=last.rung if last else None,
         short_in=None if short is None else short + 1,
     )
@@ -148,10 +148,10 @@ def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
 def _help(job_id: str, job: RowMapping) -> Event | None:
     if job["help_id"] is None:
         return None
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: job[name] for name in ("attempt_id", "at", "level", "code", "message", "data")
     }
-    return events.Event(id=job["help_id"], job_id=job_id, **told)
+    return events.Event(id=job["help_id"], job_id=job_id, **values)
 
 
 async def _generations(

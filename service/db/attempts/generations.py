@@ -188,7 +188,7 @@ async def begin_all(
     error. ``saves``: by job, what its progress keeps of its checkpoint interval. Locks jobs in one
     order. A job that lost no step is not in the result.
     """
-    given: dict[str, list[Any]] = {
+    parameters: dict[str, list[Any]] = {
         "jobs": [g.job_id for g in begun],
         "numbers": [g.number for g in begun],
         "attempts": [g.attempt_id for g in begun],
@@ -197,8 +197,8 @@ async def begin_all(
         "errors": [int(g.job_id in after_error) for g in begun],
         "saves": [json.dumps(saves.get(g.job_id, {})) for g in begun],
     }
-    await locks.before_writing(conn, jobs, given["jobs"])
-    rows = await conn.execute(_BEGIN, given | {"now": now})
+    await locks.before_writing(conn, jobs, parameters["jobs"])
+    rows = await conn.execute(_BEGIN, parameters | {"now": now})
     return [LostWork(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
 
 
@@ -232,13 +232,13 @@ async def mark_halted(
 
     STOP replaces CHECKPOINT_AND_STOP, never the other way round.
     """
-    given = {
+    parameters = {
         "jobs": [generation.job_id for generation, *_ in halts],
         "numbers": [generation.number for generation, *_ in halts],
         "kinds": [str(kind) for _, kind, _ in halts],
         "reasons": [reason for *_, reason in halts],
     }
-    done = await conn.execute(_HALT, given | {"now": now, "stop": str(DirectiveKind.STOP)})
+    done = await conn.execute(_HALT, parameters | {"now": now, "stop": str(DirectiveKind.STOP)})
     return set(done.scalars())
 
 

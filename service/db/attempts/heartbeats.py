@@ -128,14 +128,14 @@ async def record_progress(
     """Record progress of jobs, each given once; raise their versions and wake listeners."""
     if not jobs:
         return
-    given: dict[str, list[Any]] = {
+    parameters: dict[str, list[Any]] = {
         "ids": [p.job_id for p in jobs],
         "generations": [p.generation for p in jobs],
         "steps": [p.step for p in jobs],
         "news": [json.dumps(p.news) for p in jobs],
     }
-    await locks.before_writing(conn, tables.jobs, given["ids"])
-    await conn.execute(_PROGRESS, given | {"now": now})
+    await locks.before_writing(conn, tables.jobs, parameters["ids"])
+    await conn.execute(_PROGRESS, parameters | {"now": now})
 
 
 async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, LockedNode]:
@@ -158,11 +158,11 @@ async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Loc
 
 
 async def save(
-    conn: AsyncConnection, said: Sequence[tuple[NodeRecord, str]], now: datetime
+    conn: AsyncConnection, reports: Sequence[tuple[NodeRecord, str]], now: datetime
 ) -> None:
     """Write new records of nodes that the caller has locked, each with its last error."""
-    records = [record for record, _ in said]
-    given = {
+    records = [record for record, _ in reports]
+    parameters = {
         "ids": [r.node_id for r in records],
         "seqs": [r.heartbeat_seq for r in records],
         "phases": [str(r.phase) for r in records],
@@ -173,17 +173,17 @@ async def save(
         "short": [r.out_of_memory for r in records],
         "non_retryable": [r.non_retryable for r in records],
         "unhealthy": [r.unhealthy_at for r in records],
-        "errors": [error for _, error in said],
+        "errors": [error for _, error in reports],
     }
-    await conn.execute(_SAVE, given | {"now": now})
+    await conn.execute(_SAVE, parameters | {"now": now})
 
 
 async def standing_directives(
-    conn: AsyncConnection, asked: Sequence[tuple[str, int]]
+    conn: AsyncConnection, requests: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], StandingDirective]:
     """Return directives by node and the last directive number that it has, for known nodes."""
-    given = {"ids": [node for node, _ in asked], "afters": [after for _, after in asked]}
-    found = await conn.execute(_LOOK, given)
+    parameters = {"ids": [node for node, _ in requests], "afters": [after for _, after in requests]}
+    rows = await conn.execute(_LOOK, parameters)
     return {
         (r.id, r.after): StandingDirective(
             epoch=r.epoch,
@@ -195,5 +195,5 @@ async def standing_directives(
             over=r.over,
             generation=Generation.from_dict(r.content) if r.content else None,
         )
-        for r in found
+        for r in rows
     }

@@ -65,18 +65,18 @@ async def add_all(
     """Write the nodes that have no row; return them. Of two boots at once the first wins."""
     if not new:
         return {}
-    by_id = {one.record.node_id: one.record for one in new}
-    given = {
+    by_id = {registration.record.node_id: registration.record for registration in new}
+    parameters = {
         "ids": list(by_id),
-        "attempts": [one.record.attempt_id for one in new],
-        "vms": [one.record.vm_id for one in new],
-        "names": [one.name for one in new],
-        "addresses": [one.record.address for one in new],
-        "boots": [one.record.boot_id for one in new],
-        "spans": [json.dumps(one.spans) for one in new],
+        "attempts": [registration.record.attempt_id for registration in new],
+        "vms": [registration.record.vm_id for registration in new],
+        "names": [registration.name for registration in new],
+        "addresses": [registration.record.address for registration in new],
+        "boots": [registration.record.boot_id for registration in new],
+        "spans": [json.dumps(registration.spans) for registration in new],
     }
-    made = await conn.execute(_ADD, given | {"phase": str(NodePhase.READY), "now": now})
-    return {id_: by_id[id_] for id_ in made.scalars()}
+    added = await conn.execute(_ADD, parameters | {"phase": str(NodePhase.READY), "now": now})
+    return {id_: by_id[id_] for id_ in added.scalars()}
 
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
@@ -116,10 +116,10 @@ async def of_attempts(
 ) -> dict[str, list[NodeRecord]]:
     """Return every node that ever registered for these attempts, by attempt."""
     query = select(*RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
-    found: dict[str, list[NodeRecord]] = defaultdict(list)
+    records: dict[str, list[NodeRecord]] = defaultdict(list)
     for row in await conn.execute(query):
-        found[row.attempt_id].append(record(row))
-    return found
+        records[row.attempt_id].append(record(row))
+    return records
 
 
 async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:  # noqa: ANN401
@@ -143,18 +143,18 @@ async def direct_all(
     if not orders:
         return
     query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
-    found = [record(row) for row in await conn.execute(query.with_for_update())]
-    assert len(found) == len(orders), "a member of a generation has a row"
-    after = [apply_directive(known, *orders[known.node_id]) for known in found]
-    news = [new for new, known in zip(after, found, strict=True) if new != known]
-    if news:
-        given = {
-            "ids": [n.node_id for n in news],
-            "seqs": [n.directive_seq for n in news],
-            "kinds": [str(n.directive_kind) for n in news],
-            "numbers": [n.directive_number for n in news],
+    records = [record(row) for row in await conn.execute(query.with_for_update())]
+    assert len(records) == len(orders), "a member of a generation has a row"
+    after = [apply_directive(current, *orders[current.node_id]) for current in records]
+    changed = [new for new, current in zip(after, records, strict=True) if new != current]
+    if changed:
+        parameters = {
+            "ids": [n.node_id for n in changed],
+            "seqs": [n.directive_seq for n in changed],
+            "kinds": [str(n.directive_kind) for n in changed],
+            "numbers": [n.directive_number for n in changed],
         }
-        await conn.execute(_DIRECT, given | {"channel": notify.CHANNEL})
+        await conn.execute(_DIRECT, parameters | {"channel": notify.CHANNEL})
 
 
 async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> None:
@@ -164,16 +164,20 @@ async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> 
     never sent it.
     """
     c = nodes.c
-    ours = (c.id == node, c.directive_seq < number, c.directive_seq >= number - _MOST_FORGOTTEN)
-    await conn.execute(update(nodes).where(*ours).values(directive_seq=number + 1))
+    conditions = (
+        c.id == node,
+        c.directive_seq < number,
+        c.directive_seq >= number - _MOST_FORGOTTEN,
+    )
+    await conn.execute(update(nodes).where(*conditions).values(directive_seq=number + 1))
 
 
 async def are_all_silent(conn: AsyncConnection, since: datetime) -> bool:
     """Return whether nodes should exist, but none of any attempt was heard after ``since``."""
     live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
-    heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
-    heard = heard.where(live, nodes.c.heard_at > since)
-    row = await conn.execute(select(exists().where(live), exists(heard)))
+    recent_nodes = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
+    recent_nodes = recent_nodes.where(live, nodes.c.heard_at > since)
+    row = await conn.execute(select(exists().where(live), exists(recent_nodes)))
     return row.one() == (True, False)
 
 
@@ -220,15 +224,15 @@ async def reports_of_job(conn: AsyncConnection, job_id: str) -> list[NodeReport]
 async def spans(conn: AsyncConnection, node_id: str) -> list[Span]:
     """Return the time spans that the node has reported; none for a new node."""
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
-    known = (await conn.execute(query)).scalar_one_or_none() or []
-    return [Span.from_dict(s) for s in known]
+    documents = (await conn.execute(query)).scalar_one_or_none() or []
+    return [Span.from_dict(s) for s in documents]
 
 
 async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list[Span]:
     """Return the spans with this name that any node of the attempt has reported."""
     query = select(nodes.c.spans).where(nodes.c.attempt_id == attempt_id)
-    told = (s for spans in (await conn.execute(query)).scalars() for s in spans)
-    return [Span.from_dict(s) for s in told if s["name"] == name]
+    documents = (s for spans in (await conn.execute(query)).scalars() for s in spans)
+    return [Span.from_dict(s) for s in documents if s["name"] == name]
 
 
 async def add_spans(
@@ -238,13 +242,13 @@ async def add_spans(
     if not spans:
         return []
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
-    known = (await conn.execute(query)).scalar_one()
-    room = max(MOST_SPANS - len(known), 0)
-    news = [s for s in spans if s not in known][:room]
-    if news:
-        merged = nodes.c.spans.concat(news)
+    existing = (await conn.execute(query)).scalar_one()
+    room = max(MOST_SPANS - len(existing), 0)
+    added = [s for s in spans if s not in existing][:room]
+    if added:
+        merged = nodes.c.spans.concat(added)
         await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
-    return news
+    return added
 
 
 def record(row: Row[Any]) -> NodeRecord:

@@ -92,10 +92,10 @@ async def read_fleet(
     """
     names = ("regions", "sizes", "types", "engines")
     columns = list(zip(*offerings, strict=True)) or [()] * len(names)
-    given: dict[str, Any] = {"project": project, "most": MOST}
-    asked = given | dict(zip(names, map(list, columns), strict=True))
+    parameters: dict[str, Any] = {"project": project, "most": MOST}
+    capacity_parameters = parameters | dict(zip(names, map(list, columns), strict=True))
     return FleetRows(
-        capacity=(await conn.execute(_CAPACITY, asked)).mappings().all(),
-        attempts=(await conn.execute(_ATTEMPTS, given)).mappings().all(),
-        waiting=(await conn.execute(_WAITING, given)).mappings().all(),
+        capacity=(await conn.execute(_CAPACITY, capacity_parameters)).mappings().all(),
+        attempts=(await conn.execute(_ATTEMPTS, parameters)).mappings().all(),
+        waiting=(await conn.execute(_WAITING, parameters)).mappings().all(),
     )

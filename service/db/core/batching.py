@@ -84,21 +84,21 @@ class Batcher(Generic[T, R]):
             self._many.clear()
         return list(batch.values())
 
-    async def _serve(self, taken: Sequence[_Asked[T, R]]) -> None:
+    async def _serve(self, batch: Sequence[_Asked[T, R]]) -> None:
         try:
-            answers = await self._work([item for item, _ in taken])
+            answers = await self._work([item for item, _ in batch])
         except Exception as fault:  # noqa: BLE001 - raised in each caller
-            if len(taken) == 1 or is_away(fault):
-                _fail(taken, fault)
+            if len(batch) == 1 or is_away(fault):
+                _fail(batch, fault)
                 return
-            log.warning("together.failed", extra={"count": len(taken), "cause": str(fault)})
-            for one in taken:
-                await self._serve([one])
+            log.warning("together.failed", extra={"count": len(batch), "cause": str(fault)})
+            for call in batch:
+                await self._serve([call])
         except BaseException as end:  # the process ends: fail the callers too
-            _fail(taken, end)
+            _fail(batch, end)
             raise
         else:
-            for (_, answer), value in zip(taken, answers, strict=True):
+            for (_, answer), value in zip(batch, answers, strict=True):
                 _settle(answer, value)
 
 
@@ -111,8 +111,8 @@ def _settle(answer: asyncio.Future[R], value: R | Exception) -> None:
         answer.set_result(value)
 
 
-def _fail(taken: Sequence[_Asked[T, R]], fault: BaseException) -> None:
-    for _, answer in taken:
+def _fail(batch: Sequence[_Asked[T, R]], fault: BaseException) -> None:
+    for _, answer in batch:
         if answer.done():
             continue
         if isinstance(fault, asyncio.CancelledError):

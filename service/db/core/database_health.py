@@ -24,21 +24,21 @@ async def takes_writes(conn: AsyncConnection) -> bool:
 async def find_fault(conn: AsyncConnection, wall: Callable[[], float]) -> str:
     """Return what is wrong and what to do, "" if nothing; ``wall``: this machine's clock."""
     before = wall()
-    found = (await conn.execute(_ASKED)).one()
-    if found.read_only:
+    row = (await conn.execute(_ASKED)).one()
+    if row.read_only:
         return (
             "PostgreSQL takes no writes: its disk is full, or this is a replica."
             ' See "PostgreSQL is full or read-only" in docs/runbook.md.'
         )
-    return _of_clocks(found.clock, before, wall())
+    return _of_clocks(row.clock, before, wall())
 
 
-def _of_clocks(theirs: float, before: float, after: float) -> str:
+def _of_clocks(database_time: float, before: float, after: float) -> str:
     """Return what is wrong if the clocks differ by more than ``MOST_SKEW``, else "".
 
-    ``theirs`` was read between ``before`` and ``after``, so a slow query is no skew.
+    ``database_time`` was read between ``before`` and ``after``, so a slow query is no skew.
     """
-    ahead, behind = before - theirs, theirs - after
+    ahead, behind = before - database_time, database_time - after
     if max(ahead, behind) <= MOST_SKEW:
         return ""
     how = f"{ahead:.0f} s ahead of" if ahead > 0 else f"{behind:.0f} s behind"

@@ -15,11 +15,11 @@ from service.db.schema.columns import among
 
 
 async def lock_rows(
-    conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
+    conn: AsyncConnection, table: Table, ids: Collection[str], *conditions: ColumnElement[bool]
 ) -> list[str]:
-    """Lock the rows of ``ids`` that exist and meet ``such``; return their ids, sorted."""
-    mine = select(table.c.id).where(among(table.c.id, ids), *such).order_by(table.c.id)
-    return list((await conn.execute(mine.with_for_update(key_share=True))).scalars())
+    """Lock the rows of ``ids`` that exist and meet ``conditions``; return their ids, sorted."""
+    query = select(table.c.id).where(among(table.c.id, ids), *conditions).order_by(table.c.id)
+    return list((await conn.execute(query.with_for_update(key_share=True))).scalars())
 
 
 async def before_writing(

@@ -78,7 +78,7 @@ class Listener:
         try:
             yield noted
         finally:
-            self._noted[kind] = [other for other in self._noted[kind] if other is not noted]
+            self._noted[kind] = [topics for topics in self._noted[kind] if topics is not noted]
 
     async def run(self) -> None:
         """Listen until cancelled; reconnect after a lost connection, and wake every subscriber."""
@@ -112,10 +112,10 @@ class Listener:
                 self._note(topic, noted)
 
     def _note(self, topic: str, noted: list[set[str]]) -> None:
-        kind, _, rest = topic.partition(":")
-        if rest and topic != any_of(kind):
-            for one in noted:
-                one.add(topic)
+        kind, _, name = topic.partition(":")
+        if name and topic != any_of(kind):
+            for topics in noted:
+                topics.add(topic)
             for event in self._waiting.get(any_of(kind), ()):
                 event.set()
 

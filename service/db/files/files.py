@@ -84,8 +84,8 @@ async def add(conn: AsyncConnection, file: File) -> None:
 
 async def lock_for_use(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
     """Protect files from deletion until the transaction ends; return the ids that exist."""
-    held = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
-    return set(held.scalars())
+    rows = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
+    return set(rows.scalars())
 
 
 async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
@@ -150,8 +150,8 @@ async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> No
 
 async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> bool:
     """Return whether the project had the file and has deleted it."""
-    mine = (files.c.id == file_id, files.c.project_id == project_id)
-    query = select(exists().where(*mine, files.c.deleted_at.is_not(None)))
+    conditions = (files.c.id == file_id, files.c.project_id == project_id)
+    query = select(exists().where(*conditions, files.c.deleted_at.is_not(None)))
     return bool((await conn.execute(query)).scalar_one())
 
 
@@ -162,13 +162,13 @@ async def dead_and_unknown(
 
     Uploads are read first: one that becomes a file in between is seen twice, not missed.
     """
-    known: dict[str, bool] = {}
+    is_ended: dict[str, bool] = {}
     for id_, ended_at in ((uploads.c.id, uploads.c.given_up_at), (files.c.id, files.c.deleted_at)):
         for start in range(0, len(ids), _AT_ONCE):
-            some = id_.in_(ids[start : start + _AT_ONCE])
-            found = await conn.execute(select(id_, ended_at.is_not(None)).where(some))
-            known.update((i, ended) for i, ended in found)
-    return [i for i in ids if known.get(i)], [i for i in ids if i not in known]
+            in_batch = id_.in_(ids[start : start + _AT_ONCE])
+            rows = await conn.execute(select(id_, ended_at.is_not(None)).where(in_batch))
+            is_ended.update((i, ended) for i, ended in rows)
+    return [i for i in ids if is_ended.get(i)], [i for i in ids if i not in is_ended]
 
 
 def _file(row: RowMapping) -> File:

@@ -100,11 +100,11 @@ async def add(
     await conn.execute(insert(events).values(row))
 
 
-async def add_all(conn: AsyncConnection, told: Sequence[Event]) -> None:
+async def add_all(conn: AsyncConnection, batch: Sequence[Event]) -> None:
     """Append events of many jobs, in this order. The caller has raised the jobs' versions."""
-    if told:
-        columns = {f"{name}s": [getattr(e, name) for e in told] for name in _COLUMNS}
-        columns["datas"] = [None if e.data is None else json.dumps(e.data) for e in told]
+    if batch:
+        columns = {f"{name}s": [getattr(e, name) for e in batch] for name in _COLUMNS}
+        columns["datas"] = [None if e.data is None else json.dumps(e.data) for e in batch]
         await conn.execute(_ADD, columns)
 
 
@@ -134,10 +134,10 @@ async def moves(conn: AsyncConnection, job_id: str) -> dict[str, dict[AttemptSta
     c = events.c
     codes = {f"{_MOVED}{state}": state for state in AttemptState}
     query = select(c.attempt_id, c.code, c.at).where(c.job_id == job_id, c.code.in_(codes))
-    found: dict[str, dict[AttemptState, datetime]] = {}
+    entered_at: dict[str, dict[AttemptState, datetime]] = {}
     for row in await conn.execute(query.order_by(c.seq)):
-        found.setdefault(row.attempt_id, {})[codes[row.code]] = row.at
-    return found
+        entered_at.setdefault(row.attempt_id, {})[codes[row.code]] = row.at
+    return entered_at
 
 
 async def newest(

@@ -170,10 +170,12 @@ class JobOverview:
     @property
     def finish(self) -> RemainingTime:
         """Return the time to the last step with the waits for machines, which are not paid for."""
-        left = self._remaining(self.aftermath) if self.aftermath else self.to_come
+        remaining = self._remaining(self.aftermath) if self.aftermath else self.to_come
         for wait in (self.wait, self.turn.after if self.turn else None):
-            left = left if wait is None else left.after(wait)
-        return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
+            remaining = remaining if wait is None else remaining.after(wait)
+        return (
+            remaining if self.slack is None else remaining.no_later(self.slack, than=self.to_come)
+        )
 
     def _remaining(self, after: EvictionWait) -> RemainingTime:
         job, every = self.job, checkpoint_interval.spot_interval(self.job.progress)
@@ -182,7 +184,7 @@ class JobOverview:
             steps=job.total_steps - job.progress.get("step", 0),
             seconds_per_step=job.progress.get("seconds_per_step"),
             running=self.machines.running > 0,
-            seen=ObservedProgress.of(job.progress, self.facts.evictions),
+            progress=ObservedProgress.of(job.progress, self.facts.evictions),
             after=after,
         )
 
@@ -191,9 +193,9 @@ async def find_overview(
     conn: AsyncConnection, job_id: str, project_id: str, now: datetime
 ) -> JobOverview | None:
     """Return the job with its facts; None if it is unknown or another project's."""
-    given = {"now": now, "job": job_id, "project": project_id}
+    parameters = {"now": now, "job": job_id, "project": project_id}
     query = overview_query("id = :job and project_id = :project")
-    row = (await conn.execute(query, given)).one_or_none()
+    row = (await conn.execute(query, parameters)).one_or_none()
     return parse_overview(row) if row else None
 
 
@@ -216,15 +218,15 @@ class _Alone:
 
 @cache
 def overview_query(
-    which: str, *, more: str = "", and_shown: str = "", order: str = ""
+    which: str, *, extra_columns: str = "", and_shown: str = "", order: str = ""
 ) -> TextClause:
     """Return the query for the rows of ``jobs`` that ``which`` selects.
 
-    ``more`` are further columns of the inner select, ``order`` orders the outer one.
+    ``extra_columns`` are further columns of the inner select, ``order`` orders the outer one.
     """
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
-    parts = {"columns": columns + more, "terminal": terminal, "which": which}
+    parts = {"columns": columns + extra_columns, "terminal": terminal, "which": which}
     parts["and_shown"] = and_shown
     parts |= {"spent": machine_cost(), "on_demand": machine_cost("on_demand_hourly")}
     parts |= {"kept": storage_cost(), "gib": f"{GIB}.0"}
@@ -264,9 +266,11 @@ def parse_overview(r: _Row) -> JobOverview:
 def _parsed(r: _Row) -> JobRow:
     """Return the job, with progress no lower than its model or newest checkpoint."""
     job = jobs.parse_row(r)
-    model, over = job.result or {}, job.state in JOB_TERMINAL
+    model, is_over = job.result or {}, job.state in JOB_TERMINAL
     step, loss = model.get("step", r.k_step or 0), model.get("valid_loss")
-    return replace(job, progress=with_committed(job.progress, step, over=over, valid_loss=loss))
+    return replace(
+        job, progress=with_committed(job.progress, step, is_over=is_over, valid_loss=loss)
+    )
 
 
 def _facts(r: _Row, job: JobRow) -> JobFacts:
@@ -305,13 +309,13 @@ def _attempt(r: _Row) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
     before = (r.a_refusals, r.a_duds)
     refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
-    place = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
+    offering_columns = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
     return AttemptFacts(
         state=AttemptState(r.a_state),
         since=r.a_since,
         outcome=outcome,
         reason=r.a_reason,
-        offering=_offering(place),
+        offering=_offering(offering_columns),
         region=r.a_region,
         instance_count=r.a_instance_count,
         refusals=refusals,
@@ -330,12 +334,12 @@ def _attempt(r: _Row) -> AttemptFacts:
     )
 
 
-def _offering(place: dict[str, Any]) -> str:
+def _offering(columns: dict[str, Any]) -> str:
     return str(
         Offering(
-            region=place["region"],
-            vm_size=place["vm_size"],
-            capacity_type=CapacityType(place["capacity_type"]),
-            engine=Engine(place.get("engine", Engine.SCALE_SET)),
+            region=columns["region"],
+            vm_size=columns["vm_size"],
+            capacity_type=CapacityType(columns["capacity_type"]),
+            engine=Engine(columns.get("engine", Engine.SCALE_SET)),
         )
     )

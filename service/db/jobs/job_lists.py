@@ -65,20 +65,20 @@ class JobFilter:
     @property
     def conditions(self) -> list[str]:
         """Return the conditions in SQL."""
-        found = []
+        clauses = []
         if self.metadata is None:
-            found.append("request ->> 'metadata' is null")
+            clauses.append("request ->> 'metadata' is null")
         elif self.metadata:
-            found.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
+            clauses.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
         if self.states is not None:
-            found.append("state = any(cast(:states as text[]))")
+            clauses.append("state = any(cast(:states as text[]))")
         if self.search:
-            found.append(_FOUND)
+            clauses.append(_FOUND)
         if self.ids is not None:
-            found.append("id = any(cast(:ids as text[]))")
+            clauses.append("id = any(cast(:ids as text[]))")
         if self.changed_since is not None:
-            found.append("updated_at > :changed_since")
-        return found
+            clauses.append("updated_at > :changed_since")
+        return clauses
 
     @property
     def values(self) -> dict[str, object]:
@@ -122,9 +122,9 @@ async def page(
     order = f" order by sort_key {direction}, id {direction} limit :limit"
     query = overview_query(
         " and ".join(conditions) + order,
-        more=f", {key} sort_key",
+        extra_columns=f", {key} sort_key",
         and_shown=_UNLESS_DONE,
         order=f"order by j.sort_key {direction}, j.id {direction}",
     )
-    given = {"now": now, "project": project_id, "limit": limit, "after": after}
-    return [parse_overview(row) for row in await conn.execute(query, given | where.values)]
+    parameters = {"now": now, "project": project_id, "limit": limit, "after": after}
+    return [parse_overview(row) for row in await conn.execute(query, parameters | where.values)]

@@ -59,8 +59,8 @@ async def raise_all(
         return
     ids = list(set(job_ids))
     await locks.before_writing(conn, jobs, ids)
-    given = {"ids": ids, "now": now, "channel": notify.CHANNEL}
-    await conn.execute(_RAISE_DUE if due else _RAISE, given)
+    parameters = {"ids": ids, "now": now, "channel": notify.CHANNEL}
+    await conn.execute(_RAISE_DUE if due else _RAISE, parameters)
 
 
 async def current(conn: AsyncConnection, job_id: str, project_id: str) -> int | None:

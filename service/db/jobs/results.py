@@ -24,9 +24,9 @@ _LINES = 1000
 async def add_file(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
     """Write the row of the file, in the transaction of the job's success; return its id."""
     digest, size = hashlib.sha256(), 0
-    async for part in content(conn, job.id):
-        digest.update(part)
-        size += len(part)
+    async for chunk in content(conn, job.id):
+        digest.update(chunk)
+        size += len(chunk)
     row = {"id": new_id("file", now), "project_id": job.project_id, "created_at": now}
     row |= {"filename": result_file.FILENAME, "purpose": result_file.PURPOSE}
     row |= {"bytes": size, "sha256": digest.hexdigest()}

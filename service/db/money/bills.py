@@ -74,26 +74,26 @@ async def of_project(
     conn: AsyncConnection, project_id: str, since: date, until: date
 ) -> list[BilledDay]:
     """Return what the project's attempts were billed, both days included."""
-    mine = (
+    attempt_ids = (
         select(attempts.c.id)
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(jobs.c.project_id == project_id)
     )
     names = list(BilledDay.__dataclass_fields__)
     query = select(*(_b[name] for name in names)).where(
-        _b.day >= since, _b.day <= until, _b.attempt_id.in_(mine)
+        _b.day >= since, _b.day <= until, _b.attempt_id.in_(attempt_ids)
     )
     return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]
 
 
 async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
     """Return bills of no project: UNTAGGED, and tags of unknown attempts as ""; dearest first."""
-    known = exists().where(attempts.c.id == _b.attempt_id)
+    has_attempt = exists().where(attempts.c.id == _b.attempt_id)
     whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
     sums = (func.sum(_b.quantity).label("quantity"), func.sum(_b.amount).label("amount"))
     query = (
         select(func.min(_b.day).label("day"), whose, _b.category, *sums)
-        .where(_b.day >= since, _b.day <= until, ~known)
+        .where(_b.day >= since, _b.day <= until, ~has_attempt)
         .group_by(whose, _b.category)
         .order_by(func.sum(_b.amount).desc())
     )
@@ -105,6 +105,6 @@ async def metered(
 ) -> list[MeteredDay]:
     """Return hours and amounts by our ledger for the project's attempts, both days included."""
     end = start_of_day(until) + timedelta(days=1)
-    given = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
-    rows = await conn.execute(text(_QUERY), given)
+    parameters = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
+    rows = await conn.execute(text(_QUERY), parameters)
     return [MeteredDay(**row) for row in rows.mappings()]

@@ -81,8 +81,8 @@ async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     Meanwhile no other transaction reserves money. A project without a budget is not locked, so its
     jobs can start concurrently.
     """
-    mine = select(jobs.c.project_id).where(jobs.c.id == job_id)
-    project_id = (await conn.execute(mine.with_for_update(key_share=True))).scalar_one()
+    query = select(jobs.c.project_id).where(jobs.c.id == job_id)
+    project_id = (await conn.execute(query.with_for_update(key_share=True))).scalar_one()
     limited = select(projects.c.id).where(
         projects.c.id == project_id, projects.c.budget.is_not(None)
     )
@@ -93,8 +93,8 @@ async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
 async def with_budget(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
     """Return which of these projects have a budget."""
     query = select(projects.c.id)
-    mine = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
-    return set((await conn.execute(mine)).scalars())
+    statement = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
+    return set((await conn.execute(statement)).scalars())
 
 
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
@@ -108,8 +108,8 @@ async def spent_by_project(
 ) -> Decimal:
     """Return the cost of the project's jobs from ``since`` to ``now`` in US dollars."""
     query = text(f"select {total_cost(_OF_PROJECT, machines=_BY_PROJECT, since=_SINCE)}")
-    given = {"id": project_id, "now": now, "since": since}
-    return Decimal((await conn.execute(query, given)).scalar_one())
+    parameters = {"id": project_id, "now": now, "since": since}
+    return Decimal((await conn.execute(query, parameters)).scalar_one())
 
 
 async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[BudgetHold]:
@@ -145,8 +145,8 @@ async def clear_exhausted(conn: AsyncConnection, job_id: str) -> None:
 
 async def update_exhausted_reason(conn: AsyncConnection, job_id: str, because: str) -> None:
     """Update the reason why the job's budget stays exhausted."""
-    mine = update(jobs).where(jobs.c.id == job_id)
-    await conn.execute(mine.values(over_budget_because=because))
+    statement = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(statement.values(over_budget_because=because))
 
 
 async def record_threshold(conn: AsyncConnection, job_id: str, reached: int) -> None:
@@ -156,8 +156,8 @@ async def record_threshold(conn: AsyncConnection, job_id: str, reached: int) -> 
 
 async def record_project_threshold(conn: AsyncConnection, project_id: str, reached: int) -> None:
     """Record the highest threshold of the project's budget that was announced."""
-    mine = update(projects).where(projects.c.id == project_id)
-    await conn.execute(mine.values(budget_told=reached))
+    statement = update(projects).where(projects.c.id == project_id)
+    await conn.execute(statement.values(budget_told=reached))
 
 
 async def set_terms(
@@ -216,10 +216,12 @@ async def projects_with_budget(conn: AsyncConnection) -> list[str]:
 
 async def jobs_with_machines(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's jobs with a live attempt whose budget is not marked exhausted."""
-    held = attempts.c.state.not_in(ATTEMPT_OVER)
+    is_live = attempts.c.state.not_in(ATTEMPT_OVER)
     query = select(jobs.c.id).join(attempts, attempts.c.job_id == jobs.c.id)
-    mine = query.where(jobs.c.project_id == project_id, held, jobs.c.over_budget_at.is_(None))
-    return list((await conn.execute(mine.order_by(jobs.c.id))).scalars())
+    statement = query.where(
+        jobs.c.project_id == project_id, is_live, jobs.c.over_budget_at.is_(None)
+    )
+    return list((await conn.execute(statement.order_by(jobs.c.id))).scalars())
 
 
 async def exhausted_jobs(conn: AsyncConnection, project_id: str) -> list[str]:
@@ -234,28 +236,28 @@ async def exhausted_jobs(conn: AsyncConnection, project_id: str) -> list[str]:
 async def jobs_stopped_by_former_budget(conn: AsyncConnection) -> list[str]:
     """Return unfinished jobs stopped by their project's budget before its last change."""
     query = select(jobs.c.id).join(projects, projects.c.id == jobs.c.project_id)
-    found = query.where(
+    statement = query.where(
         jobs.c.state.not_in(JOB_TERMINAL),
         jobs.c.over_budget_at < projects.c.budget_set_at,
         jobs.c.over_budget_because.startswith(PROJECT_BUDGET),
     )
-    return list((await conn.execute(found.order_by(jobs.c.id))).scalars())
+    return list((await conn.execute(statement.order_by(jobs.c.id))).scalars())
 
 
 async def set_nodes_stop_by(
     conn: AsyncConnection, attempt_id: str, moment: datetime | None
 ) -> None:
     """Set until when the attempt's nodes train without contact; None: for the whole outage."""
-    mine = update(attempts).where(attempts.c.id == attempt_id)
-    await conn.execute(mine.values(stop_by=moment))
+    statement = update(attempts).where(attempts.c.id == attempt_id)
+    await conn.execute(statement.values(stop_by=moment))
 
 
 def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has five parameters
     c, p = jobs.c, projects.c
-    both = jobs.join(projects, p.id == c.project_id)
-    wanted = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("told"))
+    tables = jobs.join(projects, p.id == c.project_id)
+    columns = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("told"))
     limits = (p.budget, p.budget_since, p.budget_told.label("project_told"))
-    return select(*wanted, *limits, _SAVE_SECONDS).select_from(both).where(c.id == job_id)
+    return select(*columns, *limits, _SAVE_SECONDS).select_from(tables).where(c.id == job_id)
 
 
 def _caps(r: RowMapping) -> BudgetCaps:

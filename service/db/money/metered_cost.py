@@ -32,11 +32,11 @@ def total_cost(whose: str, *, machines: str = "", since: str = "") -> str:
 
     ``machines``: a narrower condition for rows of `ledger`; ``since``: costs from then on only.
     """
-    kept = f" and (ended_at is null or ended_at > {since})" if since else ""
-    moved = f" and asked_at >= {since}" if since else ""
-    parts = (
+    stored_since = f" and (ended_at is null or ended_at > {since})" if since else ""
+    moved_since = f" and asked_at >= {since}" if since else ""
+    terms = (
         f"{machine_cost(since=since)} from ledger where {machines or whose}",
-        f"{storage_cost(since=since)} from storage_ledger where {whose}{kept}",
-        f"sum(charge) from tier_moves where {whose}{moved}",
+        f"{storage_cost(since=since)} from storage_ledger where {whose}{stored_since}",
+        f"sum(charge) from tier_moves where {whose}{moved_since}",
     )
-    return " + ".join(f"coalesce((select {part}), 0)" for part in parts)
+    return " + ".join(f"coalesce((select {term}), 0)" for term in terms)

@@ -89,8 +89,8 @@ async def by_project(
     query = _QUERY
     for name, kind in _TYPES.items():
         query = query.replace(f":{name}", f"cast(:{name} as {kind})")
-    given = {"since": since, "now": now, "after": after, "limit": limit}
-    rows = (await conn.execute(text(query), given)).mappings().all()
+    parameters = {"since": since, "now": now, "after": after, "limit": limit}
+    rows = (await conn.execute(text(query), parameters)).mappings().all()
     if not rows[0]["known"]:
         return None
     return SavingsPage(
@@ -101,7 +101,7 @@ async def by_project(
 
 
 def _saved(row: RowMapping, prefix: str = "") -> SavingsRow:
-    told: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
-    told |= {name: int(told[name]) for name in ("jobs", "evictions")}
+    values: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
+    values |= {name: int(values[name]) for name in ("jobs", "evictions")}
     named = {"id": "", "name": ""} if prefix else {"id": row["id"], "name": row["name"]}
-    return SavingsRow(**(told | named))
+    return SavingsRow(**(values | named))

@@ -46,8 +46,8 @@ _PRUNED = {
 
 async def due(conn: AsyncConnection, rows: PrunedTable, before: datetime, limit: int) -> list[str]:
     """Return jobs that ended ``before`` and are not pruned of ``rows`` yet, oldest first."""
-    found = await conn.execute(_DUE[rows], {"before": before, "limit": limit})
-    return list(found.scalars())
+    result = await conn.execute(_DUE[rows], {"before": before, "limit": limit})
+    return list(result.scalars())
 
 
 async def some(conn: AsyncConnection, rows: PrunedTable, job_id: str) -> bool:

@@ -50,13 +50,16 @@ async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | N
 
 async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
     """Return the project's usage; an upload of unknown size counts as ``unknown_bytes``."""
-    there, under_way = _files(project_id), (uploads.c.project_id == project_id, _UNDER_WAY)
+    file_conditions, under_way = (
+        _files(project_id),
+        (uploads.c.project_id == project_id, _UNDER_WAY),
+    )
     size = func.coalesce(uploads.c.expected_bytes, unknown_bytes)
     live_keys = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
     query = select(
         _live_jobs(project_id).label("live_jobs"),
-        (_count(files, *there) + _count(uploads, *under_way)).label("files"),
-        (_sum(files.c.bytes, *there) + _sum(size, *under_way)).label("bytes"),
+        (_count(files, *file_conditions) + _count(uploads, *under_way)).label("files"),
+        (_sum(files.c.bytes, *file_conditions) + _sum(size, *under_way)).label("bytes"),
         _count(api_keys, *live_keys).label("keys"),
     )
     return ProjectLimits(**(await conn.execute(query)).mappings().one())
@@ -75,8 +78,8 @@ def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:
 
 def _files(project_id: str) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for uploaded files: result files never count against limits."""
-    mine = (files.c.project_id == project_id, files.c.deleted_at.is_(None))
-    return (*mine, files.c.purpose != PURPOSE_OF_RESULTS)
+    conditions = (files.c.project_id == project_id, files.c.deleted_at.is_(None))
+    return (*conditions, files.c.purpose != PURPOSE_OF_RESULTS)
 
 
 def _count(table: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - a table

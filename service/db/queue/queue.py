@@ -114,8 +114,8 @@ async def admitted(
     conn: AsyncConnection, job_ids: Collection[str], now: datetime
 ) -> dict[str, tuple[str, int]]:
     """Return which of the jobs are admitted, each with its region and reserved cores."""
-    kept = case((idle_since > now - ADMISSION_HOLD, _c.cores), else_=0)
-    query = select(_c.job_id, _c.region, kept)
+    reserved_cores = case((idle_since > now - ADMISSION_HOLD, _c.cores), else_=0)
+    query = select(_c.job_id, _c.region, reserved_cores)
     rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
     return {job_id: (region, cores) for job_id, region, cores in rows}
 
@@ -134,13 +134,13 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
         "code": WaitReason.LOOK,
     }
     waits = none | {"why": "", "waits_since": since}
-    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
-    mine = (
+    request = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    conditions = (
         _c.job_id == gang.job_id,
         _c.admitted_at.is_not(None),
         idle_since <= now - ADMISSION_HOLD,
     )
-    sent = update(queue).where(*mine).values(asks | waits).returning(_c.job_id)
+    sent = update(queue).where(*conditions).values(request | waits).returning(_c.job_id)
     if (await conn.execute(sent)).one_or_none() is None:
         return False
     await notify.notify(conn, TOPIC)
@@ -166,21 +166,21 @@ async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timed
     """
     c = turns.c
     free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
-    mine = {"holder": holder, "ends_at": now + life}
-    first = upsert(turns).values(what=_TURN, **mine)
-    taken = first.on_conflict_do_update(index_elements=[c.what], set_=mine, where=free)
-    return (await conn.execute(taken.returning(c.what))).one_or_none() is not None
+    values = {"holder": holder, "ends_at": now + life}
+    first = upsert(turns).values(what=_TURN, **values)
+    statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=free)
+    return (await conn.execute(statement.returning(c.what))).one_or_none() is not None
 
 
 async def enqueue(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
     """Queue the job, or update the requests of a queued one; wake admission."""
     row = gang.row()
-    kept = {"waits_since": func.coalesce(_c.waits_since, now)}
-    news = {name: row[name] for name in ("priority", "gpus", "wants")}
+    retained = {"waits_since": func.coalesce(_c.waits_since, now)}
+    request = {name: row[name] for name in ("priority", "gpus", "wants")}
     new = upsert(queue).values(**row, waits_since=now)
     await conn.execute(
         new.on_conflict_do_update(
-            index_elements=[_c.job_id], set_=news | kept, where=_c.admitted_at.is_(None)
+            index_elements=[_c.job_id], set_=request | retained, where=_c.admitted_at.is_(None)
         )
     )
     await notify.notify(conn, TOPIC)
@@ -193,8 +193,8 @@ async def admit_at_once(
     values = {"admitted_at": now, "region": region, "cores": cores, "code": "", "why": ""}
     values |= {"waits_since": None, "position": None}
     new = upsert(queue).values(**gang.row() | values)
-    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
-    await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=asks | values))
+    request = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=request | values))
 
 
 async def drop_admission(
@@ -208,26 +208,28 @@ async def drop_admissions(
     conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]
 ) -> None:
     """Drop admissions as ``drop_admission`` does, for many jobs with their old and new states."""
-    over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
-    rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
-    if over:
-        await conn.execute(delete(queue).where(among(_c.job_id, over)))
-    if rest:
+    ended = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
+    paused = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in ended]
+    if ended:
+        await conn.execute(delete(queue).where(among(_c.job_id, ended)))
+    if paused:
         none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
-        mine = update(queue).where(among(_c.job_id, rest))
-        await conn.execute(mine.values(**none, cores=0, code=WaitReason.LOOK, why=""))
-    if over or rest:
+        statement = update(queue).where(among(_c.job_id, paused))
+        await conn.execute(statement.values(**none, cores=0, code=WaitReason.LOOK, why=""))
+    if ended or paused:
         await notify.notify(conn, TOPIC)
 
 
 async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, WrittenStanding]]:
     """Return every queued job by id, and its standing as last written."""
-    whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
-    told = (_c.position, _c.code, _c.why)
-    found = {}
-    for row in await conn.execute(select(*whom, *told).where(_c.waits_since.is_not(None))):
+    job_columns = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
+    standing_columns = (_c.position, _c.code, _c.why)
+    queued = {}
+    for row in await conn.execute(
+        select(*job_columns, *standing_columns).where(_c.waits_since.is_not(None))
+    ):
         job_id, project_id, priority, since, gpus, wants, *before = row
-        waits = QueuedJob(
+        job = QueuedJob(
             job_id=job_id,
             project_id=project_id,
             priority=_PRIORITIES[priority],
@@ -235,8 +237,8 @@ async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, WrittenSt
             gpus=gpus,
             wants=_wants(tuple((region, cores) for region, cores in wants)),
         )
-        found[job_id] = (waits, WrittenStanding(*before))
-    return found
+        queued[job_id] = (job, WrittenStanding(*before))
+    return queued
 
 
 async def has_waiting(conn: AsyncConnection) -> bool:
@@ -261,22 +263,26 @@ async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: dat
     if not admitted:
         return
     ids = [a.job_id for a in admitted]
-    mine = update(jobs).where(jobs.c.id.in_(ids))
-    await conn.execute(mine.values(due_at=func.least(jobs.c.due_at, now), hints=jobs.c.hints + 1))
+    statement = update(jobs).where(jobs.c.id.in_(ids))
+    await conn.execute(
+        statement.values(due_at=func.least(jobs.c.due_at, now), hints=jobs.c.hints + 1)
+    )
     rows = {"regions": [a.region for a in admitted], "cores": [a.cores for a in admitted]}
     await conn.execute(_ADMIT, {"ids": ids, "now": now, **rows})
     await _note(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
     await notify.notify(conn, notify.DUE)
 
 
-async def write_standings(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime) -> None:
+async def write_standings(
+    conn: AsyncConnection, standings: Sequence[WaitingJob], now: datetime
+) -> None:
     """Write the queue standings that users see, and raise the jobs' versions."""
-    if not told:
+    if not standings:
         return
-    ids = [t.job_id for t in told]
+    ids = [t.job_id for t in standings]
     await _news(conn, ids, now)
-    members: dict[str, list[Any]] = {"positions": [t.position for t in told]}
-    members |= {"codes": [str(t.code) for t in told], "whys": [t.why for t in told]}
+    members: dict[str, list[Any]] = {"positions": [t.position for t in standings]}
+    members |= {"codes": [str(t.code) for t in standings], "whys": [t.why for t in standings]}
     await conn.execute(_TELL, {"ids": ids, **members})
 
 
@@ -308,11 +314,11 @@ async def _note(
 
 
 async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
-    given = {"ids": list(job_ids), "now": now, "channel": notify.CHANNEL}
-    await conn.execute(_NEWS, given)
+    parameters = {"ids": list(job_ids), "now": now, "channel": notify.CHANNEL}
+    await conn.execute(_NEWS, parameters)
 
 
 @lru_cache(maxsize=10_000)
-def _wants(told: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
+def _wants(pairs: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
     """Return the requests as shared objects: thousands of jobs have one of a few."""
-    return tuple(RegionRequest(region=region, cores=cores) for region, cores in told)
+    return tuple(RegionRequest(region=region, cores=cores) for region, cores in pairs)

@@ -45,13 +45,13 @@ order by q.job_id = :job, q.position
 """)
 
 
-async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[QueueEntry]:
-    """Return the entries ahead of the job at ``place``, and its own last; empty if not queued.
+async def queue_to(conn: AsyncConnection, job_id: str, position: int) -> list[QueueEntry]:
+    """Return the entries ahead of the job at ``position``, and its own last; empty if not queued.
 
     Jobs that wait for their project's quota are left out: when they take cores is unknown.
     """
-    given = {"job": job_id, "place": place, "for_cores": list(CORE_REASONS)}
-    rows = list(await conn.execute(_QUEUE, given))
+    parameters = {"job": job_id, "place": position, "for_cores": list(CORE_REASONS)}
+    rows = list(await conn.execute(_QUEUE, parameters))
     return [_asks(row) for row in rows] if rows and rows[-1].job_id == job_id else []
 
 
@@ -62,20 +62,22 @@ async def holding(
 
     ``besides``: a job whose own reservation is not counted.
     """
-    given = {
+    parameters = {
         "regions": sorted(regions),
         "besides": besides,
         "idle": now - ADMISSION_HOLD,
         "most": MAX_HOLDS + 1,
     }
-    rows = list(await conn.execute(_HELD, given))
+    rows = list(await conn.execute(_HELD, parameters))
     return None if len(rows) > MAX_HOLDS else [_holds(row) for row in rows]
 
 
 def _asks(row: Row[Any]) -> QueueEntry:
     wants = tuple(RegionRequest(region=region, cores=cores) for region, cores in row.wants)
-    left = _remaining(row, running=False)
-    return QueueEntry(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
+    remaining = _remaining(row, running=False)
+    return QueueEntry(
+        project_id=row.project_id, since=row.waits_since, wants=wants, lasts=remaining
+    )
 
 
 def _holds(row: Row[Any]) -> CoreHold:
@@ -98,5 +100,5 @@ def _remaining(row: Row[Any], *, running: bool) -> RemainingTime:
         steps=row.total_steps - progress.get("step", 0),
         seconds_per_step=progress.get("seconds_per_step"),
         running=running,
-        seen=ObservedProgress.of(progress, row.evictions),
+        progress=ObservedProgress.of(progress, row.evictions),
     )

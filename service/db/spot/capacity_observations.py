@@ -28,33 +28,33 @@ async def places(conn: AsyncConnection, since: datetime, until: datetime) -> lis
 
 
 async def held_machines(
-    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+    conn: AsyncConnection, pools: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[HeldMachine]]:
     """Return held machines of these pools, one per price interval; open ones end at ``until``."""
-    found: defaultdict[SpotPool, list[HeldMachine]] = defaultdict(list)
+    machines: defaultdict[SpotPool, list[HeldMachine]] = defaultdict(list)
     ends = func.coalesce(_l.ended_at, until)
     query = (
         select(*_PLACE, _l.started_at, ends.label("ends"), _l.hourly)
         .join(attempts, _a.id == _l.attempt_id)
         .where(
-            _SPOT, tuple_(*_PLACE).in_(places), _lasted(since), _l.started_at < until, ends > since
+            _SPOT, tuple_(*_PLACE).in_(pools), _lasted(since), _l.started_at < until, ends > since
         )
     )
     for row in await conn.execute(query):
-        one = HeldMachine(row.started_at, row.ends, row.hourly)
-        found[SpotPool(row.region, row.vm_size)].append(one)
-    return found
+        machine = HeldMachine(row.started_at, row.ends, row.hourly)
+        machines[SpotPool(row.region, row.vm_size)].append(machine)
+    return machines
 
 
 async def observations(
-    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+    conn: AsyncConnection, pools: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[CapacitySample]]:
     """Return what attempts showed of the pools' capacity, from a while before ``since`` on.
 
     A refusal counts from the request, every other attempt from the moment its last machine was
     gone. Machines that were given up without an eviction were free then.
     """
-    found: defaultdict[SpotPool, list[CapacitySample]] = defaultdict(list)
+    samples: defaultdict[SpotPool, list[CapacitySample]] = defaultdict(list)
     ends, rows = ledger.alias().c, ledger.alias().c
     last = select(func.max(ends.ended_at)).where(ends.attempt_id == _a.id).correlate(attempts)
     gone_at = last.scalar_subquery()
@@ -69,7 +69,7 @@ async def observations(
         )
         .where(
             _SPOT,
-            tuple_(*_PLACE).in_(places),
+            tuple_(*_PLACE).in_(pools),
             _a.outcome.not_in(_SAYS_NOTHING),
             _a.created_at < until,
         )
@@ -81,8 +81,8 @@ async def observations(
         at = row.created_at if refused else row.gone_at
         if at is not None and at < until:
             count = 0 if row.outcome in _NOTHING_THERE else row.machines
-            found[SpotPool(row.region, row.vm_size)].append(CapacitySample(at, count))
-    return found
+            samples[SpotPool(row.region, row.vm_size)].append(CapacitySample(at, count))
+    return samples
 
 
 def _lasted(since: datetime) -> ColumnElement[bool]:

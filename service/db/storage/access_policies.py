@@ -16,12 +16,12 @@ async def due(conn: AsyncConnection, before: datetime, limit: int) -> list[str]:
     A policy is revoked when its attempt has ended, and renewed when it ends ``before`` this time.
     """
     c = attempts.c
-    over = c.state == AttemptState.ENDED
-    wanting = ~over & (c.access_until.is_(None) | (c.access_until < before))
+    has_ended = c.state == AttemptState.ENDED
+    wanting = ~has_ended & (c.access_until.is_(None) | (c.access_until < before))
     query = (
         select(c.job_id)
-        .where(or_(over & c.access_until.is_not(None), wanting))
-        .order_by(case((over, 0), else_=1))
+        .where(or_(has_ended & c.access_until.is_not(None), wanting))
+        .order_by(case((has_ended, 0), else_=1))
         .limit(limit)
     )
     return list(dict.fromkeys((await conn.execute(query)).scalars()))

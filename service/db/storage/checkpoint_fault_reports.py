@@ -66,8 +66,8 @@ async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[Checkpoi
         .where(c.job_id == job_id, k.dropped_at.is_(None), k.broken_because.is_(None))
         .order_by(c.generation, c.node_id)
     )
-    said = defaultdict(list)
+    reports = defaultdict(list)
     for row in (await conn.execute(query)).mappings():
         values = dict(row)
-        said[values.pop("path")].append(CheckpointFinding(**values))
-    return dict(said)
+        reports[values.pop("path")].append(CheckpointFinding(**values))
+    return dict(reports)

@@ -75,8 +75,8 @@ async def places(conn: AsyncConnection, job_id: str) -> list[CheckpointPlace]:
 async def has_places(conn: AsyncConnection, job_id: str) -> bool:
     """Return whether the job has an existing checkpoint."""
     c = checkpoints.c
-    there = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
-    return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
+    conditions = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
+    return (await conn.execute(select(c.id).where(*conditions).limit(1))).first() is not None
 
 
 async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion:
@@ -93,9 +93,9 @@ async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion
 
 async def take_over(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
     """Take the move from its worker, and make it due only after the length of a lease."""
-    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    statement = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     free = {"lease_token": None, "lease_expires_at": None}
-    await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
+    await conn.execute(statement.values(free | {"due_at": now + leases.LEASE}))
 
 
 async def add(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
@@ -109,9 +109,9 @@ async def hurry(
     conn: AsyncConnection, move: TierMove, charge: Decimal, expected_at: datetime, now: datetime
 ) -> None:
     """Raise the move to high priority, with its new charge and expected end."""
-    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    statement = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     values = {"priority": ArchivePriority.HIGH, "charge": charge, "expected_at": expected_at}
-    await conn.execute(mine.values(values))
+    await conn.execute(statement.values(values))
     await leases.enqueue(conn, tier_moves, move.id, now)
 
 
@@ -149,8 +149,8 @@ async def claim_due(
     if not claims:
         return []
     rows = await conn.execute(_query().where(tier_moves.c.id.in_([c.row_id for c in claims])))
-    found = {row.id: _move(row) for row in rows}
-    return [(claim, found[claim.row_id]) for claim in claims]
+    moves = {row.id: _move(row) for row in rows}
+    return [(claim, moves[claim.row_id]) for claim in claims]
 
 
 async def record_start(conn: AsyncConnection, claim: Claim, now: datetime) -> None:

@@ -123,7 +123,7 @@ class DatasetValidator:
         Raises InvalidFile for what cannot be JSONL at all, and PayloadTooLarge beyond a limit.
         """
         room = self._limits.max_bytes - self._bytes
-        whole, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
+        full_chunk, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
         self._bytes += len(chunk)
         self._sha256.update(chunk)
         if self._head is None:
@@ -132,7 +132,7 @@ class DatasetValidator:
             self._head += chunk
             if len(self._head) >= file_kinds.HEAD_BYTES:
                 self._take_head()
-        if len(whole) > room:
+        if len(full_chunk) > room:
             raise too_large(self._limits)
 
     def finish(self) -> DatasetSummary:
@@ -143,8 +143,8 @@ class DatasetValidator:
         if self._errors.counts:
             self._refuse(self._report())
         if self._format is None:
-            found = "is empty" if not self._bytes else "holds blank lines only"
-            self._refuse(f"The file {found}. Write one JSON object with `messages` a line.")
+            problem = "is empty" if not self._bytes else "holds blank lines only"
+            self._refuse(f"The file {problem}. Write one JSON object with `messages` a line.")
         self._note_whole_file()
         return DatasetSummary(
             format=self._format,
@@ -238,8 +238,10 @@ class DatasetValidator:
     def _label(self, name: str) -> None:
         self._labels.add(name)
         if len(self._labels) > MOST_LABELS:
-            what = f"the file has more than {MOST_LABELS} labels, the most that a model can learn"
-            self._refuse(f"line {self._line}: {what}. Are they names of classes?")
+            problem = (
+                f"the file has more than {MOST_LABELS} labels, the most that a model can learn"
+            )
+            self._refuse(f"line {self._line}: {problem}. Are they names of classes?")
 
     def _look_for(self, members: frozenset[str]) -> None:
         if self._examples == 1:
@@ -277,12 +279,12 @@ class DatasetValidator:
         self._warnings.add(self._line, DatasetProblem(code, message))
 
     def _report(self) -> str:
-        counts, shown = self._errors.counts, self._errors.shown[:_IN_MESSAGE]
+        counts, findings = self._errors.counts, self._errors.shown[:_IN_MESSAGE]
         total = sum(counts.values())
         kinds = ", ".join(f"{n} {code}" for code, n in counts.most_common())
         head = f"{total} of {self._rows} lines are wrong ({kinds})"
         first = "" if total <= _IN_MESSAGE else f" The first {_IN_MESSAGE}:"
-        return f"{head}.{first} {'; '.join(map(str, shown))}. Correct them and upload again."
+        return f"{head}.{first} {'; '.join(map(str, findings))}. Correct them and upload again."
 
     def _refuse_kind(self, kind: tuple[str, str] | None) -> None:
         if kind is not None:
@@ -291,8 +293,8 @@ class DatasetValidator:
             self._refuse(f"line {self._line}: {message}")
 
     def _refuse(self, message: str) -> NoReturn:
-        shown = [asdict(found) for found in self._errors.shown[:MOST_SHOWN]]
-        raise InvalidFile(message, errors=shown, counts=dict(self._errors.counts))
+        findings = [asdict(finding) for finding in self._errors.shown[:MOST_SHOWN]]
+        raise InvalidFile(message, errors=findings, counts=dict(self._errors.counts))
 
 
 class _Findings:
@@ -316,9 +318,9 @@ class _Findings:
 
     def _make_room(self) -> None:
         """Drop the last finding that is not the first of its code."""
-        firsts = {found.code: place for place, found in reversed([*enumerate(self.shown)])}
-        others = [n for n, found in enumerate(self.shown) if firsts[found.code] != n]
-        del self.shown[max(others)]
+        firsts = {finding.code: index for index, finding in reversed([*enumerate(self.shown)])}
+        repeated = [n for n, finding in enumerate(self.shown) if firsts[finding.code] != n]
+        del self.shown[max(repeated)]
 
 
 def too_large(limits: DatasetLimits) -> PayloadTooLarge:
@@ -347,4 +349,4 @@ def long_row(tokens: int, context: int, rows: Format | None) -> str:
 
 def as_dicts(findings: tuple[DatasetFinding, ...]) -> list[dict[str, Any]]:
     """Return findings as JSON-able documents."""
-    return [asdict(found) for found in findings]
+    return [asdict(finding) for finding in findings]

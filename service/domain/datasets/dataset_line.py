@@ -33,12 +33,12 @@ def check_line(line: bytes, usual: Format | None) -> DatasetRow | DatasetProblem
     row = parse(line)
     if isinstance(row, DatasetProblem):
         return row
-    found = _format(row, usual)
-    if found is not Format.PREFERENCE and (problem := preference_line.check_chat(row)):
+    row_format = _format(row, usual)
+    if row_format is not Format.PREFERENCE and (problem := preference_line.check_chat(row)):
         return problem
-    if usual is not None and found is not usual:
-        return _mixed(found, usual)
-    return _CHECKS[found](row, line)
+    if usual is not None and row_format is not usual:
+        return _mixed(row_format, usual)
+    return _CHECKS[row_format](row, line)
 
 
 def _format(row: dict[str, Any], usual: Format | None) -> Format:
@@ -59,10 +59,10 @@ def _format(row: dict[str, Any], usual: Format | None) -> Format:
     return Format.CHAT
 
 
-def _mixed(found: Format, usual: Format) -> DatasetProblem:
-    how = _ENDS if {found, usual} == {Format.CHAT, Format.PROMPT} else ""
+def _mixed(row_format: Format, usual: Format) -> DatasetProblem:
+    how = _ENDS if {row_format, usual} == {Format.CHAT, Format.PROMPT} else ""
     return DatasetProblem(
         "mixed_formats",
-        f"it is a {found.singular}, but the rows before it are {usual.plural}; upload "
-        f"{found.plural} as a file of their own{how}",
+        f"it is a {row_format.singular}, but the rows before it are {usual.plural}; upload "
+        f"{row_format.plural} as a file of their own{how}",
     )

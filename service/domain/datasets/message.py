@@ -124,14 +124,14 @@ def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[DatasetPro
     """Yield a warning about the first text with damaged characters."""
     for name, message in named:
         for text in _texts(message):
-            if found := _CONTROL.search(text):
-                shown = f"U+{ord(found.group()):04X}"
-                what = f"{name} holds the control character {shown}; is it meant?"
-                yield DatasetProblem("control_character", what)
+            if match := _CONTROL.search(text):
+                code_point = f"U+{ord(match.group()):04X}"
+                reason = f"{name} holds the control character {code_point}; is it meant?"
+                yield DatasetProblem("control_character", reason)
                 return
             if "\ufffd" in text:
-                what = f"{name} holds U+FFFD, which stands for text lost in a conversion"
-                yield DatasetProblem("replacement_character", what)
+                reason = f"{name} holds U+FFFD, which stands for text lost in a conversion"
+                yield DatasetProblem("replacement_character", reason)
                 return
 
 
@@ -158,8 +158,8 @@ def _check_role(message: dict[str, Any]) -> DatasetProblem | None:
     role = message["role"]
     if role in ROLES:
         return None
-    meant = _MEANT.get(role.lower()) if isinstance(role, str) else None
-    remedy = f"write {meant!r}" if meant else f"use one of {', '.join(ROLES)}"
+    suggestion = _MEANT.get(role.lower()) if isinstance(role, str) else None
+    remedy = f"write {suggestion!r}" if suggestion else f"use one of {', '.join(ROLES)}"
     return DatasetProblem("unrecognized_role", f"role {_shorten(role)} is not known: {remedy}")
 
 
@@ -171,11 +171,13 @@ def _check_members(message: dict[str, Any]) -> DatasetProblem | None:
         if name in _TEXTS and not isinstance(value, str):
             return DatasetProblem("data_type", f"`{name}` must be a string")
         if value and name in _OF_ROLE and role != _OF_ROLE[name]:
-            what = f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
-            return DatasetProblem("misplaced_member", what)
+            reason = (
+                f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
+            )
+            return DatasetProblem("misplaced_member", reason)
         if value and name in _NOT_RENDERED:
-            what = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
-            return DatasetProblem("not_rendered", what)
+            reason = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
+            return DatasetProblem("not_rendered", reason)
     return None
 
 

@@ -38,8 +38,8 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
             "missing_messages_list", "`messages` must be a list of at least one message"
         )
     if len(row) > MOST_MEMBERS:
-        what = f"it has {len(row)} members, and {MOST_MEMBERS} are the most: leave some out"
-        return DatasetProblem("too_many_members", what)
+        reason = f"it has {len(row)} members, and {MOST_MEMBERS} are the most: leave some out"
+        return DatasetProblem("too_many_members", reason)
     if problem := check_tools(row):
         return problem
     characters = message.check_all(messages)
@@ -54,8 +54,8 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
 
 def _members(row: dict[str, Any]) -> frozenset[str]:
     """Return the grader's members that hold something and that a template can name."""
-    held = (name for name, value in row.items() if value is not None)
-    return frozenset(name for name in held if name not in _MODELS_OWN and _NAME.match(name))
+    names = (name for name, value in row.items() if value is not None)
+    return frozenset(name for name in names if name not in _MODELS_OWN and _NAME.match(name))
 
 
 def _notes(

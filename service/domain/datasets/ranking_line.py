@@ -51,17 +51,20 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     tools = row["input"] if may_call(line) else None
     if tools and (problem := check_style(tools, [*prompt, *chain(*answers.values())])):
         return problem
-    asked, *said = sizes
+    prompt_size, *answer_sizes = sizes
     notes = tuple(_notes(line, tools, prompt, answers))
-    characters, longest = len(said) * asked + sum(said), asked + max(said)
-    return DatasetRow(Format.RANKING, characters, longest, notes, answers=len(said))
+    characters, longest = (
+        len(answer_sizes) * prompt_size + sum(answer_sizes),
+        prompt_size + max(answer_sizes),
+    )
+    return DatasetRow(Format.RANKING, characters, longest, notes, answers=len(answer_sizes))
 
 
 def _check_outputs(row: dict[str, Any]) -> DatasetProblem | None:
     for name in (*PREFERRED, *OTHER):
         if row.get(name) is not None:
-            what = f"it has `{RANKED}` and `{name}`: leave one out"
-            return DatasetProblem("mixed_formats", what)
+            reason = f"it has `{RANKED}` and `{name}`: leave one out"
+            return DatasetProblem("mixed_formats", reason)
     ranked = row.get(RANKED)
     fine = isinstance(ranked, list) and all(isinstance(a, list) and a for a in ranked)
     if not fine or not 2 <= len(row[RANKED]) <= MOST_ANSWERS:

@@ -176,8 +176,8 @@ def failure_code(outcome: Outcome | None, message: str) -> str:
     return str(outcome)
 
 
-def is_deletion_stuck(attempt: Attempt, seen: AttemptView, now: datetime) -> bool:
+def is_deletion_stuck(attempt: Attempt, view: AttemptView, now: datetime) -> bool:
     """Return whether machines that should be gone may still cost money: alert operators."""
     late = now - attempt.since > TOO_LONG_TO_DELETE
-    left = seen.scale_set is not None or seen.blind
-    return attempt.state is AttemptState.TERMINATING and late and left
+    may_exist = view.scale_set is not None or view.blind
+    return attempt.state is AttemptState.TERMINATING and late and may_exist

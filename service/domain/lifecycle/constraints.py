@@ -90,11 +90,13 @@ class JobConstraints:
             return f"is not run by {self.engine}"
         if self.max_price is None or price is None:
             return ""
-        each = price.hourly / max(gpus, 1)
-        if each <= self.max_price:
+        unit_price = price.hourly / max(gpus, 1)
+        if unit_price <= self.max_price:
             return ""
         of_what = "GPU-hour" if gpus else "hour"
-        return f"costs {each:.2f} {CURRENCY} per {of_what}, more than max_price {self.max_price}"
+        return (
+            f"costs {unit_price:.2f} {CURRENCY} per {of_what}, more than max_price {self.max_price}"
+        )
 
 
 UNCONSTRAINED = JobConstraints()

@@ -181,5 +181,5 @@ def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> JobStep:
     if last.duds >= MAX_UNTRAINED_ATTEMPTS:
         fails = MoveJob(to=JobState.FAILED, reason=NEVER_TRAINED)
         return PauseJob(NEVER_TRAINED) if job.has_trained else fails
-    left = backoff_before_next(last.outcome, last.refusals, last.duds) - (now - last.since)
-    return RequeueJob(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)
+    delay = backoff_before_next(last.outcome, last.refusals, last.duds) - (now - last.since)
+    return RequeueJob(delay) if delay > timedelta(0) else StartAttempt(number=last.number + 1)

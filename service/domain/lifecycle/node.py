@@ -50,8 +50,8 @@ class NodeRecord:
     def stops(self) -> bool:
         """Return whether it still runs the generation that it was directed to stop."""
         stop = self.directive_kind in (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
-        told = stop and self.directive_number >= self.generation
-        return told and self.phase is NodePhase.RUNNING
+        is_directed = stop and self.directive_number >= self.generation
+        return is_directed and self.phase is NodePhase.RUNNING
 
 
 @dataclass(frozen=True)
@@ -160,8 +160,8 @@ def apply_directive(record: NodeRecord, kind: DirectiveKind, number: int) -> Nod
     A newer generation beats an older one; within one STOP beats CHECKPOINT_AND_STOP beats
     START. So a generation is started once at most, and a late worker takes nothing back.
     """
-    held = (record.directive_number, _RANK[record.directive_kind])
-    if (number, _RANK[kind]) <= held:
+    current = (record.directive_number, _RANK[record.directive_kind])
+    if (number, _RANK[kind]) <= current:
         return record
     return replace(
         record,

@@ -29,8 +29,8 @@ class SupportedModel:
     @property
     def context(self) -> int:
         """Return the maximum context in tokens."""
-        found: int = self.config["max_position_embeddings"]
-        return found
+        tokens: int = self.config["max_position_embeddings"]
+        return tokens
 
 
 def lookup(name: str) -> SupportedModel | None:
@@ -231,8 +231,8 @@ def _versions(name: str) -> Iterator[str]:
     >>> list(_versions("a/b[-it]")), list(_versions("a/c"))
     (['a/b', 'a/b-it'], ['a/c'])
     """
-    before, bracket, rest = name.partition("[")
-    inside, _, after = rest.partition("]")
+    before, bracket, remainder = name.partition("[")
+    inside, _, after = remainder.partition("]")
     yield before + after
     if bracket:
         yield before + inside + after

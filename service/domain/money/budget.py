@@ -47,7 +47,7 @@ class Allowance:
             "confirm it": self.look,
         }
         times = [
-            f"{format_duration(took.total_seconds())} to {what}" for what, took in parts.items()
+            f"{format_duration(took.total_seconds())} to {action}" for action, took in parts.items()
         ]
         away = format_duration(self.outage.total_seconds())
         return f"{', '.join(times)}, and {away} for an outage of the service"
@@ -166,11 +166,11 @@ def required_to_start(rate: Decimal, allowance: Allowance, until_first_step: tim
     return allowance.stopping(rate) + boot
 
 
-def reached_threshold(standing: BudgetStanding, told: int) -> int:
+def reached_threshold(standing: BudgetStanding, announced: int) -> int:
     """Return the highest threshold reached and not yet announced; 0 for none."""
     if standing.metered > standing.cap:  # metered only: unmetered cost may turn out to be zero
-        return CAP_PASSED if told < CAP_PASSED else 0
-    reached = [t for t in THRESHOLDS if told < t <= standing.percent]
+        return CAP_PASSED if announced < CAP_PASSED else 0
+    reached = [t for t in THRESHOLDS if announced < t <= standing.percent]
     return max(reached, default=0)
 
 
@@ -189,14 +189,16 @@ def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal =
     """
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY} are spent"
     if short_of:
-        rest = f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
+        detail = (
+            f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
+        )
     else:
-        kept = f"{cents(standing.reserved)} are reserved to save and to delete the machines"
-        rest = f"{used}, and {kept}"
+        reserve = f"{cents(standing.reserved)} are reserved to save and to delete the machines"
+        detail = f"{used}, and {reserve}"
     remedy = f"raise it with `rekindle set {job_id} --budget AMOUNT`"
     if standing.whose != "budget":
         remedy = "ask an operator to raise it"
-    return f"{standing.whose} exhausted: {rest}; {remedy}"
+    return f"{standing.whose} exhausted: {detail}; {remedy}"
 
 
 def without_remedy(exhausted: str) -> str:

@@ -76,7 +76,7 @@ def experience(past: Sequence[MeasuredJob], planned: MeasuredJob) -> tuple[StepT
     Only jobs on the same GPU family count. A ratio beyond a factor of five is a different kind of
     measurement and is ignored.
     """
-    here = lookup(planned.vm_size)
+    planned_sku = lookup(planned.vm_size)
     return tuple(
         StepTimeSample(
             predicted=job.predicted,
@@ -85,7 +85,7 @@ def experience(past: Sequence[MeasuredJob], planned: MeasuredJob) -> tuple[StepT
             alike=_kind(job) == _kind(planned),
         )
         for job in past
-        if here and (sku := lookup(job.vm_size)) and sku.family == here.family
+        if planned_sku and (sku := lookup(job.vm_size)) and sku.family == planned_sku.family
         if job.measured > 0 and job.predicted > 0
         if abs(math.log(job.measured / job.predicted)) < _FAR
     )
@@ -95,20 +95,20 @@ def _kind(job: MeasuredJob) -> tuple[str, str, str]:
     return (job.model, job.method, job.adapters)
 
 
-def calibrate(step: StepTime, seen: Sequence[StepTimeSample]) -> StepTime:
+def calibrate(step: StepTime, samples: Sequence[StepTimeSample]) -> StepTime:
     """Return the step time with its 80 % interval, given the evidence; unchanged without any.
 
     With much evidence the mean tends to theirs, and the interval to the variation between jobs. A
     step time without a promise gets one once a similar job was measured.
     """
-    if not seen:
+    if not samples:
         return step
     prior = _spread(step) ** 2
-    precision = 1 / prior + sum(1 / s.variance for s in seen)
-    bias = sum(s.ratio / s.variance for s in seen) / precision
-    differs = _ALIKE if any(s.alike for s in seen) else _OTHERS
+    precision = 1 / prior + sum(1 / s.variance for s in samples)
+    bias = sum(s.ratio / s.variance for s in samples) / precision
+    differs = _ALIKE if any(s.alike for s in samples) else _OTHERS
     spread = math.sqrt(1 / precision + differs**2)
-    doubt = "" if any(s.alike and s.steps >= ENOUGH for s in seen) else step.doubt
+    doubt = "" if any(s.alike and s.steps >= ENOUGH for s in samples) else step.doubt
     return _around(step, step.seconds * math.exp(bias), spread, doubt)
 
 

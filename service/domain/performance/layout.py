@@ -75,14 +75,14 @@ class MemoryShortfall:
 
 def fit(needs: LayoutRequest, sku: Sku) -> Layout | MemoryShortfall:
     """Return the best layout on machines of this size, or the closest shortfall."""
-    first, *more = _node_counts(needs)
+    first, *larger = _node_counts(needs)
     if layout := _on(needs, sku, first):  # as most do
         return layout
     closest = _closest(needs, sku)
     if closest.excess > 0:  # memory only shrinks with more nodes, so no other count fits either
         return closest
-    found = (layout for nodes in more if (layout := _on(needs, sku, nodes)))
-    return next(found)
+    layouts = (layout for nodes in larger if (layout := _on(needs, sku, nodes)))
+    return next(layouts)
 
 
 def has_room(needs: LayoutRequest, layout: Layout, sku: Sku, nodes: int) -> bool:
@@ -125,8 +125,8 @@ def same_batch(
     most = _node_counts(needs)[-1] if more_nodes else first.nodes
     for nodes in range(first.nodes, min(most, batch // first.processes_per_node) + 1):
         if nodes == first.nodes or batch % (nodes * first.processes_per_node) == 0:
-            found = _on_nodes(needs, sku, nodes)
-            yield from (layout for layout in found if layout.recipe.global_batch == batch)
+            layouts = _on_nodes(needs, sku, nodes)
+            yield from (layout for layout in layouts if layout.recipe.global_batch == batch)
 
 
 def _on(needs: LayoutRequest, sku: Sku, nodes: int) -> Layout | None:
@@ -171,12 +171,12 @@ def _closest(needs: LayoutRequest, sku: Sku) -> MemoryShortfall:
         ),
         key=lambda memory: memory.needed,
     )
-    found = MemoryShortfall(
+    shortfall = MemoryShortfall(
         sku=sku, nodes=nodes, needed=best.needed, available=sku.gpu_memory_gib * GIB
     )
     host, room = best.host * per_node, _host_room(sku)
-    if found.excess > 0 or host <= room:
-        return found
+    if shortfall.excess > 0 or host <= room:
+        return shortfall
     return MemoryShortfall(sku=sku, nodes=nodes, needed=host, available=room, of_gpu=False)
 
 
@@ -265,14 +265,14 @@ def _remedies(needs: LayoutRequest, sku: Sku) -> Iterator[tuple[str, LayoutReque
         freed = replace(training, zero_stage=None, micro_batch=None)
         yield "zero_stage and micro_batch left out", _with(needs, freed)
     if needs.nodes is not None:
-        more = fit(replace(needs, nodes=None), sku)
-        if isinstance(more, Layout) and more.nodes > needs.nodes:
-            yield f"{more.nodes} nodes", replace(needs, nodes=more.nodes)
+        result = fit(replace(needs, nodes=None), sku)
+        if isinstance(result, Layout) and result.nodes > needs.nodes:
+            yield f"{result.nodes} nodes", replace(needs, nodes=result.nodes)
     yield from _lighter(needs)
     if length := _shorter(needs, sku):
         yield f"max_seq_len {length}", _with(needs, replace(training, max_seq_len=length))
-    if (asked := training.reinforcement) and asked.answers > _FEW_ANSWERS:
-        fewer = replace(asked, answers=_FEW_ANSWERS)
+    if (reinforcement := training.reinforcement) and reinforcement.answers > _FEW_ANSWERS:
+        fewer = replace(reinforcement, answers=_FEW_ANSWERS)
         yield (
             f"{_FEW_ANSWERS} answers to a prompt",
             _with(needs, replace(training, reinforcement=fewer)),
@@ -312,8 +312,8 @@ def _shorter(needs: LayoutRequest, sku: Sku) -> int | None:
 
 def _shortest(training: Training) -> int:
     """Return the minimum length to cut rows to: twice the answers' length, where it is given."""
-    asked = training.reinforcement
-    return max(_SHORTEST, 2 * asked.max_answer_tokens) if asked else _SHORTEST
+    reinforcement = training.reinforcement
+    return max(_SHORTEST, 2 * reinforcement.max_answer_tokens) if reinforcement else _SHORTEST
 
 
 def _frugal(needs: LayoutRequest) -> Training:

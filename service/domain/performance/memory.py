@@ -96,14 +96,15 @@ class MicroStep:
     @property
     def tokens(self) -> int:
         """Return the tokens of all sequences, each at its maximum length."""
-        one = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
-        return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
+        total = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
+        return round(total * with_replay(self.reinforcement)) if self.reinforcement else total
 
     @property
     def generated_tokens(self) -> int:
         """Return the tokens of answers and prompts that are generated side by side."""
-        asked = self.reinforcement
-        longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
+        settings = self.reinforcement
+        # To train, or to validate.
+        longest = max(at_once(settings, self.samples), settings.at_once) if settings else 0
         return longest * self.seq_len
 
 
@@ -168,8 +169,8 @@ class _Shards:
 
     def of_update(self, size: int) -> int:
         """Return the bytes of an update: ZeRO-3 updates a sub-group at a time."""
-        whole = self.of_optimizer(size)
-        return min(whole, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else whole
+        total = self.of_optimizer(size)
+        return min(total, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else total
 
     def of_gradients(self, size: int) -> int:
         return -(-size // self.world) if self.zero_stage >= 2 else size
@@ -182,8 +183,8 @@ def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int
     """Return the bytes of the model's own weights, trained or not."""
     if not options.is_quantized:
         return arch.parameters * width
-    rest = arch.parameters - arch.linear_parameters
-    return round(arch.linear_parameters * _FOUR_BITS) + rest * width
+    other_parameters = arch.parameters - arch.linear_parameters
+    return round(arch.linear_parameters * _FOUR_BITS) + other_parameters * width
 
 
 def _unpacked(arch: Architecture, options: TrainingOptions, habits: MemoryProfile) -> int:

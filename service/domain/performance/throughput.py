@@ -64,8 +64,8 @@ class StepWork:
         """Return the tokens of one micro-step."""
         sequences = self.sequences or METHODS[self.method].sequences
         tokens = self.micro_batch * self.tokens_per_sequence * sequences
-        asked = self.options.reinforcement
-        return round(tokens * with_replay(asked)) if asked else tokens
+        reinforcement = self.options.reinforcement
+        return round(tokens * with_replay(reinforcement)) if reinforcement else tokens
 
     @property
     def reference(self) -> bool:
@@ -85,12 +85,12 @@ class StepWork:
     @property
     def rollout(self) -> Rollout | None:
         """Return the answers to generate first, if any."""
-        asked = self.options.reinforcement
-        if asked is None:
+        reinforcement = self.options.reinforcement
+        if reinforcement is None:
             return None
-        answer, steps = expected_tokens(asked), asked.steps_per_rollout
-        written = steps * self.accumulation * self.micro_batch * asked.answers
-        several = min(at_once(asked, self.micro_batch), written)
+        answer, steps = expected_tokens(reinforcement), reinforcement.steps_per_rollout
+        written = steps * self.accumulation * self.micro_batch * reinforcement.answers
+        several = min(at_once(reinforcement, self.micro_batch), written)
         return Rollout(
             arch=self.arch,
             width=self.width,
@@ -208,8 +208,8 @@ def _passes_more(work: StepWork) -> int:
 
     Recomputation, the reference, and scoring of answers before training.
     """
-    asked = work.options.reinforcement
-    before = passes(asked) if asked else 0
+    reinforcement = work.options.reinforcement
+    before = passes(reinforcement) if reinforcement else 0
     return work.options.gradient_checkpointing + work.reference + before
 
 
@@ -251,8 +251,8 @@ def _adapter_bytes(work: StepWork, stack: TrainingStack) -> float:
 
 def _judging(work: StepWork) -> float:
     """Return FLOPs of the reward model, which reads every new answer with its prompt once."""
-    asked = work.options.reinforcement
-    return 2.0 * work.judge * work.micro_tokens / with_replay(asked) if asked else 0.0
+    settings = work.options.reinforcement
+    return 2.0 * work.judge * work.micro_tokens / with_replay(settings) if settings else 0.0
 
 
 def _host_update(work: StepWork) -> float:

@@ -26,10 +26,10 @@ _KNOWN = (
 )  # while a job waits, the next answer comes within this time
 
 
-def outage_end_rates(seen: Exposure, spots: int) -> tuple[float, ...]:
+def outage_end_rates(exposure: Exposure, spots: int) -> tuple[float, ...]:
     """Return ends of an outage per hour by age, for this many Spot offerings."""
     prior = tuple(rate * spots**0.5 for rate in OUTAGE_PRIOR)
-    return seen.rates(prior, _WEIGHT)
+    return exposure.rates(prior, _WEIGHT)
 
 
 def failover_probability(hops: tuple[int, int], spots: int) -> float:
@@ -37,8 +37,8 @@ def failover_probability(hops: tuple[int, int], spots: int) -> float:
 
     ``hops``: evictions, and how many of them another offering replaced at once.
     """
-    evictions, found = hops
-    return (_HOP_WEIGHT * (1 - _ALIKE ** (spots - 1)) + found) / (_HOP_WEIGHT + evictions)
+    evictions, failovers = hops
+    return (_HOP_WEIGHT * (1 - _ALIKE ** (spots - 1)) + failovers) / (_HOP_WEIGHT + evictions)
 
 
 def expected_aftermath(past: CapacityHistory, spots: int) -> EvictionWait:

@@ -141,27 +141,27 @@ class _Solver:
         self.wait: list[SlackTable] = [empty]
         self.on_demand: list[SlackTable] = [empty]
         self.start: list[list[float]] = [[0.0] * len(slack)]
-        d, lost = terms.cold_start, terms.lost
+        d, lost_work = terms.cold_start, terms.lost
         self.after_start = [_interpolation_point(slack, s - d) for s in slack]
         self.after_half = [_interpolation_point(slack, s - d / 2) for s in slack]
-        self.after_loss = [_interpolation_point(slack, s - lost) for s in slack]
+        self.after_loss = [_interpolation_point(slack, s - lost_work) for s in slack]
         self.dies_cold = 1 - 2.718281828459045 ** (-terms.evictions[0] * d)
 
-    def step(self, work: float, more: float) -> None:
-        """Solve the row for ``more`` hours of work beyond the last row."""
+    def step(self, work: float, hours: float) -> None:
+        """Solve the row that is ``hours`` of work beyond the last row."""
         points = len(self.slack)
         for table, price in ((self.spot, self.terms.ratio), (self.on_demand, 1.0)):
-            table.append([[v + price * more for v in row] for row in table[-1]])
-        self.wait.append([[v + more for v in row] for row in self.wait[-1]])
-        self.start.append([v + self.terms.ratio * more for v in self.start[-1]])
+            table.append([[v + price * hours for v in row] for row in table[-1]])
+        self.wait.append([[v + hours for v in row] for row in self.wait[-1]])
+        self.start.append([v + self.terms.ratio * hours for v in self.start[-1]])
         for j in range(points):
             for _ in range(_SWEEPS):
-                self._on_demand(j, work, more)
+                self._on_demand(j, work, hours)
                 self._wait(j)
                 self._start(j)
-                self._spot(j, more)
+                self._spot(j, hours)
 
-    def _on_demand(self, j: int, work: float, more: float) -> None:
+    def _on_demand(self, j: int, work: float, hours: float) -> None:
         terms, now, last = self.terms, self.on_demand[-1], self.on_demand[-2]
         if not terms.sure or self.slack[j] < terms.to_enter:
             for b in _PHASES:
@@ -171,8 +171,8 @@ class _Solver:
         for b in _PHASES:
             ages = 1 / WIDTHS[b]
             older = now[b + 1][j] if ages else 0.0
-            above, below = last[b][j] + more + ages * more * older, 1 + ages * more
-            moves = terms.returns[b] * more
+            above, below = last[b][j] + hours + ages * hours * older, 1 + ages * hours
+            moves = terms.returns[b] * hours
             then = start if terms.sure == 1 else self._after_move(j, b, start)
             stay = above / below
             now[b][j] = min(stay, (above + moves * then) / (below + moves))
@@ -219,21 +219,23 @@ class _Solver:
         q = self.terms.elsewhere
         return q * min(self.start[-1][j], down) + (1 - q) * down
 
-    def _spot(self, j: int, more: float) -> None:
+    def _spot(self, j: int, hours: float) -> None:
         terms, now, last = self.terms, self.spot[-1], self.spot[-2]
         if self.slack[j] < terms.to_leave:
             for a in _PHASES:
                 now[a][j] = self._begin_on_demand(j, 0)
             return
         i, u = self.after_loss[j]
-        gone = self._evicted(i) * (1 - u) + self._evicted(i + 1) * u + terms.ratio * terms.lost
+        eviction_cost = (
+            self._evicted(i) * (1 - u) + self._evicted(i + 1) * u + terms.ratio * terms.lost
+        )
         for a in _PHASES:
-            ages, dies = more / WIDTHS[a], terms.evictions[a] * more
+            ages, dies = hours / WIDTHS[a], terms.evictions[a] * hours
             older = now[a + 1][j] if ages else 0.0
-            above = last[a][j] + terms.ratio * more + ages * older + dies * gone
+            above = last[a][j] + terms.ratio * hours + ages * older + dies * eviction_cost
             now[a][j] = above / (1 + ages + dies)
 
 
-def _interpolate(values: list[float], place: tuple[int, float]) -> float:
-    i, u = place
+def _interpolate(values: list[float], point: tuple[int, float]) -> float:
+    i, u = point
     return values[i] * (1 - u) + values[i + 1] * u

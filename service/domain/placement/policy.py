@@ -46,9 +46,9 @@ def choose(now: PolicyState) -> Decision:
     decided = choose_for_deadline(now)
     if decided is not None:
         return decided
-    held = now.holding
-    if held is not None and held.spot:
-        return _stay_or_move(now, held)
+    current = now.holding
+    if current is not None and current.spot:
+        return _stay_or_move(now, current)
     return _choose_with_slack(now, net, _slack(now, now.left_s, net))
 
 
@@ -83,8 +83,8 @@ def _deadline_fallback(now: PolicyState) -> Candidate | None:
     paid = [c for c in now.candidates if not c.spot and c.again]
     if not paid or now.left_s is None:
         return None
-    left = now.left_s - now.margin_s - now.step_s
-    in_time = [c for c in paid if c.cold_start_s + now.work_s / c.speed <= left]
+    remaining_s = now.left_s - now.margin_s - now.step_s
+    in_time = [c for c in paid if c.cold_start_s + now.work_s / c.speed <= remaining_s]
     soonest = min(paid, key=lambda c: c.cold_start_s + now.work_s / c.speed)
     return min(in_time, key=lambda c: c.price, default=soonest)
 
@@ -97,16 +97,16 @@ def _slack(now: PolicyState, left_s: float, net: Candidate) -> float:
 
 def _deadline_decision(now: PolicyState, net: Candidate, slack: float) -> Decision | None:
     """Return the decision that the deadline demands at any cost; None if none."""
-    held, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
+    current, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
     too_late = slack + now.margin_s / HOUR < start - _SURE  # even with what was kept in hand
-    if held is None:
+    if current is None:
         if slack - step >= start - _SURE:  # on demand can still begin a step later
             return None
         why = "The deadline cannot be met any more; on demand is the soonest."
         return _run(now, net, why if too_late else f"From now on only {net} meets the deadline.")
-    if not held.spot:
+    if not current.spot:
         return None
-    slower = max(0.0, 1 - held.speed / net.speed) * step
+    slower = max(0.0, 1 - current.speed / net.speed) * step
     if slack - slower >= start + now.lost_s / HOUR - _SURE:
         return None
     if too_late:
@@ -136,8 +136,8 @@ def _best_requestable(now: PolicyState) -> Candidate | None:
         return None  # a saving is no reason to give up what trains
     for spot in rank_spot(now):
         rested = spot.refused_s is None or spot.refused_s >= now.retry_s
-        taken = now.held is not None and now.held.key == spot.key
-        if rested and not taken and not (blind and not _is_likely(spot)):
+        is_held = now.held is not None and now.held.key == spot.key
+        if rested and not is_held and not (blind and not _is_likely(spot)):
             return spot
     return None
 
@@ -153,26 +153,28 @@ def _return_probability(now: PolicyState) -> float:
     """Return the probability that a move back to Spot is granted."""
     if now.moves is not MoveMode.LEAVES_FIRST:
         return float(now.moves is MoveMode.ASKS_FIRST)
-    moved, found = now.returned
-    right = (_SIGNS_WEIGHT * _SIGNS_RIGHT + found) / (_SIGNS_WEIGHT + moved)
+    moved, granted = now.returned
+    right = (_SIGNS_WEIGHT * _SIGNS_RIGHT + granted) / (_SIGNS_WEIGHT + moved)
     return max(round(right * _PARTS), 1) / _PARTS
 
 
-def _stay_or_move(now: PolicyState, held: Candidate) -> Decision:
+def _stay_or_move(now: PolicyState, current: Candidate) -> Decision:
     """Stay, or move where the rest of the job is cheaper by more than the move costs."""
-    other = _best_requestable(now) if held.price > min(c.price for c in now.candidates) else None
-    if other is not None and _saving(now, held, other) > 0:
-        return _run(now, other, f"{other} is cheaper by more than the move to it costs.")
-    return _stay(now, f"Stays on {held}: no allowed offering is worth a move.")
+    target = (
+        _best_requestable(now) if current.price > min(c.price for c in now.candidates) else None
+    )
+    if target is not None and _saving(now, current, target) > 0:
+        return _run(now, target, f"{target} is cheaper by more than the move to it costs.")
+    return _stay(now, f"Stays on {current}: no allowed offering is worth a move.")
 
 
-def _saving(now: PolicyState, held: Candidate, other: Candidate) -> float:
+def _saving(now: PolicyState, current: Candidate, target: Candidate) -> float:
     """Return the dollars that a move saves beyond the required minimum."""
-    horizon = min(now.work_s / other.speed, _FAR) / HOUR
-    hours = mean_residual_life(_rates(now, other), other.up_s / HOUR, horizon)
-    stays, goes = held.price * hours, other.price * hours
-    cold = other.hourly * other.cold_start_s / HOUR
-    return stays * (1 - _MOVE) - goes - cold - other.move_dollars
+    horizon = min(now.work_s / target.speed, _FAR) / HOUR
+    hours = mean_residual_life(_rates(now, target), target.up_s / HOUR, horizon)
+    stays, goes = current.price * hours, target.price * hours
+    cold = target.hourly * target.cold_start_s / HOUR
+    return stays * (1 - _MOVE) - goes - cold - target.move_dollars
 
 
 def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decision:
@@ -184,33 +186,33 @@ def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decisi
         )
     terms = _cost_model(now, net, best)
     enters = slack - _hours_until_answer(now) >= terms.to_enter - _SURE
-    asked = _best_requestable(now) if enters else None
+    candidate = _best_requestable(now) if enters else None
     if now.held is not None:
         return (
             _stay(now, _GOES_ON)
-            if asked is None
-            else _return_or_stay(now, asked, terms, net, slack)
+            if candidate is None
+            else _return_or_stay(now, candidate, terms, net, slack)
         )
-    if asked is not None:
-        return _run(now, asked, f"{asked} costs least for an hour of work.")
+    if candidate is not None:
+        return _run(now, candidate, f"{candidate} costs least for an hour of work.")
     if not enters:
         return _run(now, net, f"{_spare_time(slack)} of slack is too little to try Spot again.")
     return _wait_or_pay(now, terms, net, slack)
 
 
 def _return_or_stay(
-    now: PolicyState, asked: Candidate, terms: CostModel, net: Candidate, slack: float
+    now: PolicyState, candidate: Candidate, terms: CostModel, net: Candidate, slack: float
 ) -> Decision:
     """Decide whether to leave on demand for a requestable Spot candidate."""
     work, outage = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
     cost_ahead = solve(terms, _table_size(work), _table_size(slack))
-    goes = cost_ahead.cost_of_move(work, slack, outage) + asked.move_dollars / net.hourly
+    goes = cost_ahead.cost_of_move(work, slack, outage) + candidate.move_dollars / net.hourly
     stays = cost_ahead.cost_of_on_demand(work, slack, outage)
     figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
     if goes >= stays:
         return _stay(now, _GOES_ON)
-    why = f"{_spare_time(slack)} of slack remain: {asked} is tried again."
-    return replace(_run(now, asked, why, **figures), net=net)
+    why = f"{_spare_time(slack)} of slack remain: {candidate} is tried again."
+    return replace(_run(now, candidate, why, **figures), net=net)
 
 
 def _wait_or_pay(now: PolicyState, terms: CostModel, net: Candidate, slack: float) -> Decision:

@@ -18,16 +18,16 @@ _ROUND_TO = 600  # seconds, up: of the deadline that is proposed
 def refuse_infeasible(plan: Plan, limits: PlanLimits, now: datetime, freed: Freed) -> None:
     """Raise InvalidRequest if no luck and no on-demand machine could meet the limits."""
     options = _bought(plan.options, limits)
-    shown = (*options, *_bought(plan.alternatives, limits))
+    candidates = (*options, *_bought(plan.alternatives, limits))
     binding = limits.is_deadline_binding and limits.deadline_seconds is not None
-    if binding and not any(map(limits.may_meet_deadline, shown)):
-        raise _too_soon(shown, limits, now, freed)
-    if not any(map(limits.may_fit_budget, shown)):
-        raise _too_small(shown, limits)
+    if binding and not any(map(limits.may_meet_deadline, candidates)):
+        raise _too_soon(candidates, limits, now, freed)
+    if not any(map(limits.may_fit_budget, candidates)):
+        raise _too_small(candidates, limits)
     if binding and not any(
-        limits.may_meet_deadline(option) and limits.may_fit_budget(option) for option in shown
+        limits.may_meet_deadline(option) and limits.may_fit_budget(option) for option in candidates
     ):
-        raise _not_both(shown, limits, now)
+        raise _not_both(candidates, limits, now)
 
 
 def _bought(options: Sequence[Option], limits: PlanLimits) -> list[Option]:
@@ -42,11 +42,12 @@ def _too_soon(
     fastest = min(options, key=limits.seconds_at_best)
     cheapest = min(options, key=lambda o: o.cost_p50)
     nodes = _enough(limits, freed)
-    more = f", or infrastructure.nodes {nodes}" if nodes else ""
+    remedy = f", or infrastructure.nodes {nodes}" if nodes else ""
     return InvalidRequest(
         f"The deadline is {limits.away}. Even without evictions the fastest option takes "
         f"{_describe(fastest, limits)}; the cheapest takes {_describe(cheapest, limits)}. Set the "
-        f"deadline to {_from(fastest, limits, now)} or later{more}, or on_deadline_risk to notify.",
+        f"deadline to {_from(fastest, limits, now)} or later{remedy}, or "
+        "on_deadline_risk to notify.",
         code="deadline_too_soon",
         param="infrastructure.deadline",
     )
@@ -54,13 +55,13 @@ def _too_soon(
 
 def _too_small(options: Sequence[Option], limits: PlanLimits) -> InvalidRequest:
     cheapest = min(options, key=lambda o: least_cost(o) + limits.reserve(o))
-    least, kept = least_cost(cheapest), limits.reserve(cheapest)
+    least, reserve = least_cost(cheapest), limits.reserve(cheapest)
     reserved = limits.allowance.of_job(cheapest.save_seconds)
     return BudgetTooSmall(
         f"The budget of {limits.budget} {CURRENCY} is too small: the job costs at least "
-        f"{_money(least)} on {cheapest.nodes} x {cheapest.offering}, and {_money(kept)} are "
+        f"{_money(least)} on {cheapest.nodes} x {cheapest.offering}, and {_money(reserve)} are "
         f"reserved to stop its machines ({reserved.in_words()}). Set a budget of "
-        f"{_money(cheapest.cost_p90 + kept)}, which nine of ten such jobs keep.",
+        f"{_money(cheapest.cost_p90 + reserve)}, which nine of ten such jobs keep.",
         param="infrastructure.budget.amount",
     )
 

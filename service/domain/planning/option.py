@@ -117,8 +117,8 @@ def estimate_option(
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
     every, cadence = _cadence(offering, price, layout, step, hazard)
-    lost = hazard.recovery_seconds + lost_to_eviction(every, _answered(cadence))[0]
-    useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
+    lost_s = hazard.recovery_seconds + lost_to_eviction(every, _answered(cadence))[0]
+    useful = 1 - per_second * lost_s  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None
     start = hazard.recovery_seconds
@@ -127,7 +127,7 @@ def estimate_option(
     evictions = per_second * (start + work) / useful
     many = per_second * (start + long_work) / useful
     many += _P90 * math.sqrt(many)
-    p50, p90 = start + work + evictions * lost, start + long_work + many * lost
+    p50, p90 = start + work + evictions * lost_s, start + long_work + many * lost_s
     nodes = layout.nodes
     return Option(
         offering=offering,

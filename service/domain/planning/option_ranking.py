@@ -40,7 +40,7 @@ def rank_options(
     request: PlanRequest, skus: Mapping[str, Sku], layouts: Mapping[str, Sequence[Layout]]
 ) -> tuple[WeighedLayout, ...]:
     """Return the options of every offer that has a price, cheapest first."""
-    found = []
+    ranked = []
     steps = {
         size: [(layout, step_time(request, skus[size], layout)) for layout in several]
         for size, several in layouts.items()
@@ -59,8 +59,8 @@ def rank_options(
         )
         for layout, step in steps.get(offer.offering.vm_size, ()):
             if option := estimate_option(offer.offering, offer.price, layout, step, hazard):
-                found.append(WeighedLayout(layout=layout, option=option))
-    return tuple(sorted(found, key=lambda w: by_cost(w.option)))
+                ranked.append(WeighedLayout(layout=layout, option=option))
+    return tuple(sorted(ranked, key=lambda w: by_cost(w.option)))
 
 
 def by_cost(option: Option) -> tuple[object, ...]:
@@ -81,8 +81,8 @@ def quickest(request: PlanRequest, sku: Sku, layouts: Iterable[Layout]) -> tuple
 
 def _trained(request: PlanRequest) -> int:
     training = request.training
-    one = trained_parameters(request.arch, training)
-    return models_trained(training.reinforcement) * one
+    per_model = trained_parameters(request.arch, training)
+    return models_trained(training.reinforcement) * per_model
 
 
 def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:

@@ -124,15 +124,15 @@ def make_plan(request: PlanRequest) -> Plan:
     sizes = {o.offering.vm_size for o in request.offers if o.price and not o.forbidden}
     skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
-    layouts = {size: found for size, found in fits.items() if isinstance(found, Layout)}
+    layouts = {size: result for size, result in fits.items() if isinstance(result, Layout)}
     own = rank_options(request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()})
     if not own:
         raise _nothing(request, fits)
     selected = select(own, request.limits)
     layout, best = selected.best.layout, selected.best.option
     alike = {s: (layout,) for s in skus if _runs(layout, skus[s], request)}
-    others = [w.option for w in rank_options(request, skus, alike)]
-    options = (best, *(o for o in others if o.offering != best.offering))
+    same_layout = [w.option for w in rank_options(request, skus, alike)]
+    options = (best, *(o for o in same_layout if o.offering != best.offering))
     alternatives = _alternatives(options, own, selected)
     elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])
     return Plan(
@@ -154,24 +154,27 @@ def make_plan(request: PlanRequest) -> Plan:
 
 def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
     """Return the layouts to choose from on one VM size; extra nodes only for a deadline."""
-    more = request.limits.deadline_seconds is not None
-    return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more))
+    more_nodes = request.limits.deadline_seconds is not None
+    return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more_nodes))
 
 
 def _alternatives(
     options: Sequence[Option], own: Sequence[WeighedLayout], selected: Selection
 ) -> tuple[Option, ...]:
     """Return the best option of every other offering, and the cheapest and the fastest."""
-    others: list[WeighedLayout] = []
-    for way in (selected.cheapest, selected.fastest):
-        if way not in (selected.best, *others) and way.layout != selected.best.layout:
-            others.append(way)
-    shown = {w.option.offering for w in others} | {o.offering for o in options}
-    for way in own:
-        if way.option.offering not in shown:
-            shown.add(way.option.offering)
-            others.append(way)
-    return tuple(sorted((way.option for way in others), key=by_cost))
+    alternatives: list[WeighedLayout] = []
+    for candidate in (selected.cheapest, selected.fastest):
+        if (
+            candidate not in (selected.best, *alternatives)
+            and candidate.layout != selected.best.layout
+        ):
+            alternatives.append(candidate)
+    offerings = {w.option.offering for w in alternatives} | {o.offering for o in options}
+    for candidate in own:
+        if candidate.option.offering not in offerings:
+            offerings.add(candidate.option.offering)
+            alternatives.append(candidate)
+    return tuple(sorted((candidate.option for candidate in alternatives), key=by_cost))
 
 
 def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> ElasticNodes | None:
@@ -230,40 +233,40 @@ def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
 
 def _nothing(request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall]) -> InvalidRequest:
     """Return the refusal where no offering can be used."""
-    misfits = [found for found in fits.values() if isinstance(found, MemoryShortfall)]
+    misfits = [result for result in fits.values() if isinstance(result, MemoryShortfall)]
     if misfits:
         closest = min(misfits, key=lambda misfit: misfit.excess)
         message = refusal(request.needs, closest)
         return InvalidRequest(message, code="plan_does_not_fit", param="infrastructure")
     reasons = "; ".join(_rejected(request, fits, ())) or "no offering is configured"
-    known = ", ".join(sku.vm_size for sku in SKUS)
+    vm_sizes = ", ".join(sku.vm_size for sku in SKUS)
     message = (
         f"No offering can run this job: {reasons}. Allow other regions or VM sizes (known ones: "
-        f"{known}), or on-demand capacity, or a higher max_price."
+        f"{vm_sizes}), or on-demand capacity, or a higher max_price."
     )
     return InvalidRequest(message, code="no_offering", param="infrastructure")
 
 
 def _rejected(
-    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall], kept: Collection[Offering]
+    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall], ranked: Collection[Offering]
 ) -> tuple[str, ...]:
     """Return one line for every offer that was not ranked."""
     return tuple(
         f"{offer.offering} {_fault(offer, fits.get(offer.offering.vm_size))}"
         for offer in request.offers
-        if offer.offering not in kept
+        if offer.offering not in ranked
     )
 
 
-def _fault(offer: Offer, found: Layout | MemoryShortfall | None) -> str:
+def _fault(offer: Offer, result: Layout | MemoryShortfall | None) -> str:
     if lookup(offer.offering.vm_size) is None:
         return "is a VM size that is not in the catalogue"
     if offer.forbidden:
         return offer.forbidden
     if offer.price is None:
         return "has no price in the price list"
-    if isinstance(found, MemoryShortfall):
-        return f"is {found.excess / GIB:.1f} GiB per {found.where} too small"
+    if isinstance(result, MemoryShortfall):
+        return f"is {result.excess / GIB:.1f} GiB per {result.where} too small"
     return "is evicted faster than the job could recover"
 
 
@@ -271,7 +274,7 @@ def _why(selected: Selection, limits: PlanLimits, choices: int, skus: Mapping[st
     """Return the reason of the choice in one sentence; with limits in two."""
     best = selected.best.option
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
-    kept = why(selected, limits) if selected.is_sure else ""
+    limits_text = why(selected, limits) if selected.is_sure else ""
     rank = "is the only offering" if choices == 1 else f"is the cheapest of {choices} offerings"
     if selected.best != selected.cheapest:
         rank = f"is chosen by the {limits.names}"
@@ -280,7 +283,7 @@ def _why(selected: Selection, limits: PlanLimits, choices: int, skus: Mapping[st
         f"{format_duration(best.duration_p50)} on {machines} with ZeRO stage {best.zero_stage} and "
         f"micro-batch {best.micro_batch}, which needs {best.memory.needed / GIB:.1f} of "
         f"{skus[best.offering.vm_size].gpu_memory_gib} GiB per GPU."
-    ) + (kept and f" {kept}")
+    ) + (limits_text and f" {limits_text}")
 
 
 def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:

@@ -39,18 +39,18 @@ def suggestions(request: PlanRequest, plan: Plan) -> list[Suggestion]:
     Each keeps the budget and the deadline.
     """
     chosen, limits = plan.chosen, request.limits
-    ways = [
+    changes = [
         (change, option)
         for change, option in (*_places(plan), *_trainings(request))
         if limits.fits_budget(option) and limits.meets_deadline(option)
     ]
-    cheaper = [way for way in ways if float(way[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
-    faster = [way for way in ways if way[1].duration_p50 < _WORTH * chosen.duration_p50]
-    cheaper.sort(key=lambda way: way[1].cost_p50)
-    faster.sort(key=lambda way: way[1].duration_p50)
+    cheaper = [c for c in changes if float(c[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
+    faster = [c for c in changes if c[1].duration_p50 < _WORTH * chosen.duration_p50]
+    cheaper.sort(key=lambda c: c[1].cost_p50)
+    faster.sort(key=lambda c: c[1].duration_p50)
     return [
-        *(_suggestion("cheaper", *way) for way in cheaper[:_SHOWN]),
-        *(_suggestion("faster", *way) for way in faster[:_SHOWN]),
+        *(_suggestion("cheaper", *c) for c in cheaper[:_SHOWN]),
+        *(_suggestion("faster", *c) for c in faster[:_SHOWN]),
     ]
 
 
@@ -67,23 +67,23 @@ def _suggestion(aim: Aim, change: str, option: Option) -> Suggestion:
 
 def _places(plan: Plan) -> Iterator[Way]:
     """Yield the cheapest and the fastest other option of the plan."""
-    others = (*plan.options[1:], *plan.alternatives)
-    if others:
-        cheapest = min(others, key=lambda o: o.cost_p50)
-        fastest = min(others, key=lambda o: o.duration_p50)
+    alternatives = (*plan.options[1:], *plan.alternatives)
+    if alternatives:
+        cheapest = min(alternatives, key=lambda o: o.cost_p50)
+        fastest = min(alternatives, key=lambda o: o.duration_p50)
         for option in dict.fromkeys((cheapest, fastest)):
             yield _change_of_place(plan.chosen, option), option
 
 
-def _change_of_place(chosen: Option, other: Option) -> str:
+def _change_of_place(chosen: Option, option: Option) -> str:
     """Return the members of ``infrastructure`` that lead to the other option."""
     changes = []
-    if other.nodes != chosen.nodes:
-        changes.append(f"infrastructure.nodes {other.nodes}")
-    if other.offering.region != chosen.offering.region:
-        changes.append(f'infrastructure.regions ["{other.offering.region}"]')
-    place = f"{other.nodes} x {other.offering}"
-    return f"{' and '.join(changes)}: {place}" if changes else place
+    if option.nodes != chosen.nodes:
+        changes.append(f"infrastructure.nodes {option.nodes}")
+    if option.offering.region != chosen.offering.region:
+        changes.append(f'infrastructure.regions ["{option.offering.region}"]')
+    description = f"{option.nodes} x {option.offering}"
+    return f"{' and '.join(changes)}: {description}" if changes else description
 
 
 def _trainings(request: PlanRequest) -> Iterator[Way]:
@@ -105,12 +105,12 @@ def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
         plain = replace(training, train_last_n_layers=None, train_embeddings=True)
         yield f"training.adapter lora (of rank {_RANK}, not all weights)", replace(plain, lora=lora)
     if training.gradient_checkpointing:
-        kept = replace(training, gradient_checkpointing=False)
-        yield "training.gradient_checkpointing false", kept
+        uncheckpointed = replace(training, gradient_checkpointing=False)
+        yield "training.gradient_checkpointing false", uncheckpointed
     if shorter := _shorter(request):
         length, share = shorter
-        what = f"training.max_seq_len {length} (cuts {share:.0%} of the sequences)"
-        yield what, replace(training, max_seq_len=length)
+        change = f"training.max_seq_len {length} (cuts {share:.0%} of the sequences)"
+        yield change, replace(training, max_seq_len=length)
 
 
 def _shorter(request: PlanRequest) -> tuple[int, float] | None:

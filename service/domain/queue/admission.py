@@ -159,14 +159,14 @@ def decide_admissions(
     round_ = _Round({p.id: p for p in projects}, dict(regions), now)
     ranked = sorted((priority_rank(job, now), job) for job in waiting)
     _order_by_share(ranked, round_.projects, round_.let_in)
-    left = [(place, job) for place, job in ranked if job.job_id not in round_.admitted]
-    in_turn = _order_by_share(left, round_.projects, lambda _: True)
-    told = [
+    remaining = [(rank, job) for rank, job in ranked if job.job_id not in round_.admitted]
+    in_turn = _order_by_share(remaining, round_.projects, lambda _: True)
+    waiting_jobs = [
         WaitingJob(job_id=j.job_id, position=number, code=code, why=why)
         for number, j in enumerate(in_turn, 1)
         for code, why in [round_.refused[j.job_id]]
     ]
-    return AdmissionDecision(admitted=tuple(round_.admitted.values()), told=tuple(told))
+    return AdmissionDecision(admitted=tuple(round_.admitted.values()), told=tuple(waiting_jobs))
 
 
 def priority_rank(job: QueuedJob, now: datetime) -> _Rank:
@@ -184,8 +184,8 @@ def _order_by_share(
     gpus = {p.id: p.gpus for p in projects.values()}
     weights = {p.id: p.quota.weight for p in projects.values()}
     lines: dict[str, deque[tuple[_Rank, QueuedJob]]] = {}
-    for place, job in ranked:
-        lines.setdefault(job.project_id, deque()).append((place, job))
+    for rank, job in ranked:
+        lines.setdefault(job.project_id, deque()).append((rank, job))
     turns = [(gpus[name] / weights[name], *line.popleft()) for name, line in lines.items()]
     heapq.heapify(turns)
     done = []
@@ -248,8 +248,8 @@ class _Round:
             return None
         if self._is_old(job):
             self._closed[project.id] = job
-        held = f"{name} holds {project.gpus} of its {quota.max_gpus}"
-        return WaitReason.GPUS, f"it needs {job.gpus} GPUs, and {held}"
+        usage = f"{name} holds {project.gpus} of its {quota.max_gpus}"
+        return WaitReason.GPUS, f"it needs {job.gpus} GPUs, and {usage}"
 
     def _place(self, job: QueuedJob) -> RegionRequest | None:
         """Return the first region with room that is not reserved for another job."""
@@ -261,10 +261,10 @@ class _Round:
 
     def _of_regions(self, job: QueuedJob) -> tuple[WaitReason, str]:
         """Return why no region has room; reserve the nearest one for an old job."""
-        known = [(want, self._regions[want.region]) for want in job.wants]
-        if not known:
+        choices = [(want, self._regions[want.region]) for want in job.wants]
+        if not choices:
             return WaitReason.NEVER, "none of its regions is allowed; allow other regions"
-        want, cores = min(known, key=lambda k: k[0].cores - k[1].free)
+        want, cores = min(choices, key=lambda k: k[0].cores - k[1].free)
         if self._is_old(job):
             self._keep(job)
         if want.cores <= cores.free:
@@ -274,11 +274,11 @@ class _Round:
                 f"{want.region} is reserved for a job that has waited longer ({first.gpus} GPUs)",
             )
         needs = f"it needs {want.cores} Spot cores in {want.region}"
-        if all(w.cores > c.limit for w, c in known):
-            more = "request a larger quota from Azure, or submit it with fewer nodes"
+        if all(w.cores > c.limit for w, c in choices):
+            remedy = "request a larger quota from Azure, or submit it with fewer nodes"
             return (
                 WaitReason.NEVER,
-                f"{needs}, and the subscription's quota is {cores.limit}; {more}",
+                f"{needs}, and the subscription's quota is {cores.limit}; {remedy}",
             )
         return WaitReason.CORES, f"{needs}, and {max(cores.free, 0)} of {cores.limit} are free"
 

@@ -85,15 +85,18 @@ def forecast_admission(
     take part. ``passed_over``: the job was refused although it fits, because capacity is reserved
     for a job that may have a later position.
     """
-    found = [_seconds_to_admission(queue, free, holds, now, part) for part in ("p10", "p50", "p90")]
-    p10, p50, p90 = found
+    seconds = [
+        _seconds_to_admission(queue, free, holds, now, percentile)
+        for percentile in ("p10", "p50", "p90")
+    ]
+    p10, p50, p90 = seconds
     if p10 is None or p50 is None or p90 is None:
         why = "Others in the subscription hold its cores; when they release them is unknown."
         return AdmissionForecast(after=None, why=why)
     if passed_over and p50 <= 0:
         return _LARGER
     after = RemainingTime(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
-    whose = {asks.project_id for asks in queue} | {held.project_id for held in holds}
+    whose = {entry.project_id for entry in queue} | {hold.project_id for hold in holds}
     return AdmissionForecast(after=_round_to_quarters(after, now) if len(whose) > 1 else after)
 
 
@@ -117,23 +120,23 @@ def _seconds_to_admission(
     free: Mapping[str, int],
     holds: Sequence[CoreHold],
     now: datetime,
-    part: str,
+    percentile: str,
 ) -> float | None:
     """Return seconds to admission; None if only cores of others would suffice."""
-    seconds = attrgetter(part)
+    seconds = attrgetter(percentile)
     room, waiting, passed = dict(free), list(queue), 0.0
     most = Counter(room)  # that can ever be free
-    for held in holds:
-        most[held.region] += held.cores
-    ends = [(seconds(held.ends), held.region, held.cores) for held in holds]
+    for hold in holds:
+        most[hold.region] += hold.cores
+    ends = [(seconds(hold.ends), hold.region, hold.cores) for hold in holds]
     heapq.heapify(ends)
     while True:
-        for asks, want in _admit_round(waiting, room, most, now, passed):
-            if asks is queue[-1]:
+        for entry, want in _admit_round(waiting, room, most, now, passed):
+            if entry is queue[-1]:
                 return passed
-            waiting.remove(asks)
+            waiting.remove(entry)
             if want.region in room:
-                heapq.heappush(ends, (passed + seconds(asks.lasts), want.region, want.cores))
+                heapq.heappush(ends, (passed + seconds(entry.lasts), want.region, want.cores))
         if not ends:
             return None
         passed, region, cores = heapq.heappop(ends)
@@ -148,37 +151,37 @@ def _admit_round(
     passed: float,
 ) -> list[tuple[QueueEntry, RegionRequest]]:
     """Return the entries admitted after ``passed`` seconds; takes their cores from ``room``."""
-    found, kept = [], set[str]()
-    for asks in waiting:
-        if want := _first_fitting_region(asks, room, kept):
-            found.append((asks, want))
+    admitted, reserved = [], set[str]()
+    for entry in waiting:
+        if want := _first_fitting_region(entry, room, reserved):
+            admitted.append((entry, want))
             if want.region in room:
                 room[want.region] -= want.cores
-        elif (now - asks.since).total_seconds() + passed >= RESERVATION_DELAY.total_seconds():
-            kept |= _nearest_region(asks, room, most, kept)
-    return found
+        elif (now - entry.since).total_seconds() + passed >= RESERVATION_DELAY.total_seconds():
+            reserved |= _nearest_region(entry, room, most, reserved)
+    return admitted
 
 
 def _first_fitting_region(
-    asks: QueueEntry, room: Mapping[str, int], kept: AbstractSet[str]
+    entry: QueueEntry, room: Mapping[str, int], reserved: AbstractSet[str]
 ) -> RegionRequest | None:
     """Return the first region with room that is not reserved."""
-    for want in asks.wants:
+    for want in entry.wants:
         if not want.cores or want.region not in room:
             return want
-        if want.cores <= room[want.region] and want.region not in kept:
+        if want.cores <= room[want.region] and want.region not in reserved:
             return want
     return None
 
 
 def _nearest_region(
-    asks: QueueEntry, room: Mapping[str, int], most: Mapping[str, int], kept: AbstractSet[str]
+    entry: QueueEntry, room: Mapping[str, int], most: Mapping[str, int], reserved: AbstractSet[str]
 ) -> set[str]:
     """Return the region that lacks the fewest cores and can ever suffice; at most one."""
     open_ = [
         (want.cores - room[want.region], want.region)
-        for want in asks.wants
-        if want.region not in kept and want.cores <= most[want.region]
+        for want in entry.wants
+        if want.region not in reserved and want.cores <= most[want.region]
     ]
     return {min(open_)[1]} if open_ else set()
 

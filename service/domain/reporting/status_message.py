@@ -102,10 +102,10 @@ class StatusMessage:
 
 def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
-    told = _ending(job) or _request(job) or _life(job)
-    if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
-        return replace(told, code="needs_help", message=job.help_wanted)
-    return told
+    status = _ending(job) or _request(job) or _life(job)
+    if job.help_wanted and job.state not in JOB_TERMINAL and status.code not in _OURS.values():
+        return replace(status, code="needs_help", message=job.help_wanted)
+    return status
 
 
 def _ending(job: JobFacts) -> StatusMessage | None:
@@ -228,16 +228,16 @@ def _queued(queue: QueueStanding) -> StatusMessage:
 
 
 def _requested_status(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
-    what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
+    machines = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
     nth = humanize.ordinal(attempt.refusals + 1)
     again = f" (asked for the {nth} time)" if attempt.refusals else ""
     if attempt.state is AttemptState.PENDING:
         phase = "recovering" if job.has_trained else "queued"
         are = humanize.pluralize(attempt.instance_count, "is", "are")
-        text = f"{what} {are} about to be asked for{again}, to {job.place}."
+        text = f"{machines} {are} about to be asked for{again}, to {job.place}."
         return StatusMessage(phase, "asking_for_machines", text)
     at = humanize.format_time(attempt.since)
-    text = f"Azure was asked for {what}{again}, to {job.place}, at {at}."
+    text = f"Azure was asked for {machines}{again}, to {job.place}, at {at}."
     return StatusMessage("provisioning", "provisioning", text)
 
 
@@ -257,7 +257,7 @@ def _booting(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
 
 def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     """Return the message of machines with a generation: loading, training, saving, stopping."""
-    who = f"{_at_work(attempt)} of {attempt.offering}"
+    machines = f"{_at_work(attempt)} of {attempt.offering}"
     if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
         why = (
             f"Azure takes back {attempt.evicting} of {count_machines(attempt.instance_count)}"
@@ -273,14 +273,14 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
         )
         return StatusMessage("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
-        return _first_step(attempt, who)
+        return _first_step(attempt, machines)
     if job.step >= job.total_steps:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
         return StatusMessage("saving", "saving_model", text)
-    return StatusMessage("training", "training", f"Training on {who}.")
+    return StatusMessage("training", "training", f"Training on {machines}.")
 
 
-def _first_step(attempt: AttemptFacts, who: str) -> StatusMessage:
+def _first_step(attempt: AttemptFacts, machines: str) -> StatusMessage:
     """Return the message until the first step of a generation is done."""
     load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
     count = attempt.members or attempt.instance_count
@@ -291,9 +291,11 @@ def _first_step(attempt: AttemptFacts, who: str) -> StatusMessage:
     )
     if attempt.loaded_at is None:
         does = humanize.pluralize(count, "loads", "load")
-        return StatusMessage("loading", "loading", f"{who} {does} model and data{load}{since}.")
+        return StatusMessage(
+            "loading", "loading", f"{machines} {does} model and data{load}{since}."
+        )
     have = humanize.pluralize(count, "has", "have")
-    text = f"{who} {have} loaded model and data{load}; the first step is running{since}."
+    text = f"{machines} {have} loaded model and data{load}; the first step is running{since}."
     return StatusMessage("loading", "first_step", text)
 
 
@@ -338,11 +340,11 @@ def _asked_next(why: str, job: JobFacts) -> str:
 
 def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
-    what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
-    said = f"Azure has no capacity for {what} now (refused {many}"
+    machines = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
+    summary = f"Azure has no capacity for {machines} now (refused {many}"
     if attempt.outcome is Outcome.PROVISIONING_FAILED:
-        said = f"Azure failed to make {what} ({many}"
-    text = f"{said}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
+        summary = f"Azure failed to make {machines} ({many}"
+    text = f"{summary}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
     code = str(attempt.outcome)
     return StatusMessage("waiting_capacity", code, text, job.since, _next_at(attempt))
 
@@ -359,26 +361,26 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
     if noticed and unnoticed:
         how = f"({noticed} with notice, {unnoticed} without)"
     was = "was" if noticed + unnoticed == 1 else "were"
-    gone = (
+    summary = (
         f"{noticed + unnoticed} of {count_machines(count)} {was} evicted in {attempt.region} {how}"
     )
-    return f"{gone}; looking for machines to {job.place}."
+    return f"{summary}; looking for machines to {job.place}."
 
 
 def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
-    told = humanize.as_sentence(attempt.reason).rstrip(".")
+    reason = humanize.as_sentence(attempt.reason).rstrip(".")
     are = humanize.pluralize(attempt.instance_count, "is", "are")
-    gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
-    text = f"{gone} {_next(job, attempt)}"
+    summary = f"{reason} in {attempt.region}, so {job.its_machines} {are} given up."
+    text = f"{summary} {_next(job, attempt)}"
     since = attempt.since if job.state is JobState.RUNNING else job.since
     return StatusMessage("recovering", "unresponsive", text, since, _next_at(attempt))
 
 
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:
-    what = job.next_offering or attempt.offering
+    offering = job.next_offering or attempt.offering
     if _next_at(attempt) <= attempt.since:
-        return f"{what} is asked for next, to {job.place}."
-    return f"{what} is asked for at {humanize.format_time(_next_at(attempt))}, to {job.place}."
+        return f"{offering} is asked for next, to {job.place}."
+    return f"{offering} is asked for at {humanize.format_time(_next_at(attempt))}, to {job.place}."
 
 
 def _next_at(attempt: AttemptFacts) -> datetime:

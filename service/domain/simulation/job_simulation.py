@@ -63,15 +63,15 @@ def simulate_job(
     case = build_case(options[0], zones, deadline_s, finest_s=shortest_tick(options[0]))
     if case.deadline is not None:
         case = replace(case, deadline=min(case.deadline, _MOST))
-    spot, kept = [], []
+    spot, with_deadline = [], []
     for life in range(lives):  # one trace at a time: all together are hundreds of MB
         capacity = _draw_capacity(zones, case, f"{seed} {life}")
         spot.append(_simulate_fresh(replace(case, deadline=None), capacity))
         if case.deadline is not None:
-            kept.append(_simulate_fresh(case, capacity))
-    found = [_strategy_result("rekindle", kept, case)] if kept else []
-    found.append(_strategy_result("spot_only", spot, case))
-    return [*found, _strategy_result("on_demand", [_run_on_demand(case)], case)]
+            with_deadline.append(_simulate_fresh(case, capacity))
+    results = [_strategy_result("rekindle", with_deadline, case)] if with_deadline else []
+    results.append(_strategy_result("spot_only", spot, case))
+    return [*results, _strategy_result("on_demand", [_run_on_demand(case)], case)]
 
 
 def shortest_tick(first: Option) -> float:

@@ -80,19 +80,23 @@ class SimulatedRun:
 
 
 def simulate(
-    case: SimulationCase, capacity: CapacityByTick, begin: int, seen: MarketExperience
+    case: SimulationCase, capacity: CapacityByTick, begin: int, experience: MarketExperience
 ) -> SimulatedRun:
-    """Simulate from tick ``begin`` to the end of the work or trace; adds to ``seen``."""
-    return _Run(case, capacity, begin, seen).simulate()
+    """Simulate from tick ``begin`` to the end of the work or trace; adds to ``experience``."""
+    return _Run(case, capacity, begin, experience).simulate()
 
 
 class _Run:
     """The state of a run between two ticks."""
 
     def __init__(
-        self, case: SimulationCase, capacity: CapacityByTick, begin: int, seen: MarketExperience
+        self,
+        case: SimulationCase,
+        capacity: CapacityByTick,
+        begin: int,
+        experience: MarketExperience,
     ) -> None:
-        self.case, self.capacity, self.begin, self.seen = case, capacity, begin, seen
+        self.case, self.capacity, self.begin, self.seen = case, capacity, begin, experience
         self.at = begin
         self.places = {zone.key: i for i, zone in enumerate(case.zones)}
         self.end = min(len(zone) for zone in capacity)
@@ -207,16 +211,16 @@ class _Run:
     def _likely_s(self, zone: int) -> float | None:
         """Return the seconds since the signal is positive; None without two in a row."""
         every = max(1, round(self.case.signs.every_s / self.case.tick_s))
-        newest = read = self.begin + (self.at - self.begin) // every * every
-        while read >= self.begin and self._says_yes(zone, read):
-            read -= every
-        since = read + every
+        newest = tick = self.begin + (self.at - self.begin) // every * every
+        while tick >= self.begin and self._says_yes(zone, tick):
+            tick -= every
+        since = tick + every
         return (self.at - since) * self.case.tick_s if since < newest else None
 
     def _says_yes(self, zone: int, at: int) -> bool:
         signs = self.case.signs
-        odds = signs.sees if self.capacity[zone][at] else signs.errs
-        return random.Random(f"{self.begin} {zone} {at}").random() < odds  # noqa: S311 - no secret
+        probability = signs.sees if self.capacity[zone][at] else signs.errs
+        return random.Random(f"{self.begin} {zone} {at}").random() < probability  # noqa: S311 - no secret
 
     def _outages(self) -> Exposure:
         """Return the exposure of outages, with the present one so far."""
@@ -241,8 +245,8 @@ class _Run:
             key=bought.key, age_s=(self.at - self.since) * tick_s, cold_left_s=self.cold * tick_s
         )
 
-    def _ask(self, wanted: Candidate) -> bool:
-        zone = self.places[wanted.key] if wanted.spot else -1
+    def _ask(self, candidate: Candidate) -> bool:
+        zone = self.places[candidate.key] if candidate.spot else -1
         moved = zone >= 0 and self.held == -1 and self.case.moves is MoveMode.LEAVES_FIRST
         if moved:
             self.seen.moved += 1
@@ -257,7 +261,7 @@ class _Run:
         if zone >= 0:
             self.seen.found += moved
             self._granted(zone)
-            self.up_s = wanted.up_s
+            self.up_s = candidate.up_s
         self.held, self.since, self.cold = zone, self.at, self.case.cold
         self.life.starts += 1
         return True

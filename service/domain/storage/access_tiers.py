@@ -137,15 +137,15 @@ def tier_refusal(standing: FolderFacts, tier: AccessTier) -> str:
 
 def folder_presence(blobs: Iterable[TieredBlob]) -> Presence:
     """Return whether all of the folder can be read."""
-    found = Presence.GONE
+    presence = Presence.GONE
     for blob in blobs:
         if blob.rehydrating is not None:
             return Presence.REHYDRATING
         if blob.tier is AccessTier.ARCHIVE:
-            found = Presence.ARCHIVED
-        elif found is Presence.GONE:
-            found = Presence.ONLINE
-    return found
+            presence = Presence.ARCHIVED
+        elif presence is Presence.GONE:
+            presence = Presence.ONLINE
+    return presence
 
 
 def coolest_tier(blobs: Iterable[TieredBlob]) -> AccessTier:
@@ -176,11 +176,11 @@ def next_tier_step(
     """Return the next step of a move, from what is stored now."""
     if not blobs:
         return TierMoveEnd(TierMoveOutcome.GONE)
-    left = blobs_to_move(blobs, tier)
-    asked = [b for b in left if b.rehydrating is None or _is_sooner(b, priority)]
-    if asked:
-        return SetTier(tuple(blob.name for blob in asked))
-    return AwaitRehydration(len(left)) if left else TierMoveEnd(TierMoveOutcome.DONE)
+    remaining = blobs_to_move(blobs, tier)
+    requestable = [b for b in remaining if b.rehydrating is None or _is_sooner(b, priority)]
+    if requestable:
+        return SetTier(tuple(blob.name for blob in requestable))
+    return AwaitRehydration(len(remaining)) if remaining else TierMoveEnd(TierMoveOutcome.DONE)
 
 
 def time_to_rehydrate(size: int, priority: ArchivePriority) -> timedelta:

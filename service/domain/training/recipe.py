@@ -114,8 +114,8 @@ class Recipe(TrainingOptions):
     @property
     def context(self) -> int:
         """Return the maximum tokens of a row; generated answers take their part."""
-        asked = self.reinforcement
-        return rl.room(asked, self.max_seq_len) if asked else self.max_seq_len
+        reinforcement = self.reinforcement
+        return rl.room(reinforcement, self.max_seq_len) if reinforcement else self.max_seq_len
 
 
 def resolve(
@@ -135,12 +135,12 @@ def resolve(
     epochs = _epochs(hyper, examples)
     batch = _batch_size(hyper, examples)
     unit = world * (training.micro_batch or 1)
-    global_batch, warnings = _share_out(batch, unit, asked=hyper.batch_size != "auto")
+    global_batch, warnings = _share_out(batch, unit, is_explicit=hyper.batch_size != "auto")
     total_steps = math.ceil(examples * epochs / global_batch)
     _check_milestones(training, total_steps)
     chosen = hyper.learning_rate_multiplier
     multiplier = 1.0 if chosen == "auto" else float(chosen)
-    length, asked = _max_seq_len(training, arch), training.reinforcement
+    length, settings = _max_seq_len(training, arch), training.reinforcement
     return Recipe(
         n_epochs=epochs,
         batch_size=batch,
@@ -158,7 +158,7 @@ def resolve(
         method=training.method,
         answers=training.answers if training.ranked else 2,
         warnings=warnings,
-        **(training.options | {"reinforcement": asked and rl.with_defaults(asked, length)}),
+        **(training.options | {"reinforcement": settings and rl.with_defaults(settings, length)}),
     )
 
 
@@ -228,10 +228,10 @@ def _batch_size(hyper: Hyperparameters, examples: int) -> int:
     return min(64, 1 << max((examples // 64).bit_length() - 1, 0))
 
 
-def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, ...]]:
+def _share_out(batch: int, unit: int, *, is_explicit: bool) -> tuple[int, tuple[str, ...]]:
     """Round the batch up to a multiple of ``unit``, the rows that one micro-step takes."""
     rounded = math.ceil(batch / unit) * unit
-    if rounded == batch or not asked:
+    if rounded == batch or not is_explicit:
         return rounded, ()
     warning = (
         f"The batch size is {rounded}, not {batch}: one micro-step on all processes takes {unit} "

@@ -16,11 +16,11 @@ _LONGEST = 512  # tokens of an answer, unless asked for
 _AT = "method.reinforcement."
 
 
-def with_defaults(asked: Reinforcement, max_seq_len: int) -> Reinforcement:
+def with_defaults(settings: Reinforcement, max_seq_len: int) -> Reinforcement:
     """Return the options with the maximum length of answers filled in."""
-    if asked.max_answer_tokens != LEFT_TO_US:
-        return asked
-    return replace(asked, max_answer_tokens=min(_LONGEST, max_seq_len // 2))
+    if settings.max_answer_tokens != LEFT_TO_US:
+        return settings
+    return replace(settings, max_answer_tokens=min(_LONGEST, max_seq_len // 2))
 
 
 def room(settings: Reinforcement, max_seq_len: int) -> int:
@@ -35,8 +35,8 @@ def expected_tokens(settings: Reinforcement) -> int:
 
 def at_once(settings: Reinforcement, micro_batch: int) -> int:
     """Return the answers generated side by side: whole micro-batches, up to the option."""
-    one = micro_batch * settings.answers
-    return max(settings.at_once // one, 1) * one
+    per_micro_batch = micro_batch * settings.answers
+    return max(settings.at_once // per_micro_batch, 1) * per_micro_batch
 
 
 def with_replay(settings: Reinforcement) -> float:

@@ -85,7 +85,7 @@ class OrphanSweep:
     ) -> dict[str, datetime]:
         async with self.engine.begin() as conn:
             names = [orphan.name for orphan in orphans]
-            return await alarms.record(conn, ALARM, names, self.now(), whole=whole)
+            return await alarms.record(conn, ALARM, names, self.now(), is_complete=whole)
 
     async def _bill_machines(
         self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]

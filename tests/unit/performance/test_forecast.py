@@ -54,7 +54,7 @@ def test_steps_that_are_all_alike_make_it_surer_and_wild_ones_longer() -> None:
     few = ObservedProgress(steps=5, low=10.0, high=40.0)
 
     told, sure, unsure, early = (
-        forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
+        forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True, progress=seen)
         for seen in (ObservedProgress(), alike, wild, few)
     )
 
@@ -69,7 +69,7 @@ def test_a_job_that_was_evicted_more_often_than_planned_expects_it_to_go_on() ->
     day = 24 * 3600.0
 
     planned, unlucky, lucky = (
-        forecast_remaining(often, steps=8640, seconds_per_step=10.0, running=True, seen=seen)
+        forecast_remaining(often, steps=8640, seconds_per_step=10.0, running=True, progress=seen)
         for seen in (
             ObservedProgress(),
             ObservedProgress(evictions=8, trained_s=day),
@@ -95,7 +95,7 @@ def test_a_forecast_has_the_figures_of_the_table(
     course = replace(CALM, evictions_per_second=per_hour / 3600, answered=0.4)
 
     left = forecast_remaining(
-        course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after
+        course, steps=3000, seconds_per_step=11.0, running=False, progress=seen, after=after
     )
 
     assert (left.p10, left.p50, left.p90) == pytest.approx(told, abs=0.1)

@@ -169,7 +169,7 @@ def ends(
 ) -> RemainingTime:
     after = expected_aftermath(past, spots)
     return forecast.forecast_remaining(
-        course, steps=STEPS, seconds_per_step=20.0, running=True, seen=seen, after=after
+        course, steps=STEPS, seconds_per_step=20.0, running=True, progress=seen, after=after
     )
 
 
