@@ -162,9 +162,9 @@ class Fabric:
     def _commit(self) -> None:
         for target in self._agenda.unsettled():
             for scale_set in self._sets(target):
-                found = _provisioning_state(scale_set, self._concerning(scale_set))
-                if scale_set.provisioning_state != found:
-                    self.state.change(scale_set, provisioning_state=found)
+                provisioning_state = _provisioning_state(scale_set, self._concerning(scale_set))
+                if scale_set.provisioning_state != provisioning_state:
+                    self.state.change(scale_set, provisioning_state=provisioning_state)
         self._meters.read(self.now())
         self._store.commit()
 
@@ -199,8 +199,8 @@ class Fabric:
             inside = target + "/"
             sets = self.state.scale_sets.values()
             return [s for s in sets if s.key.startswith(inside) or s.owner.startswith(inside)]
-        found = self.state.scale_sets.get(target)
-        return [found] if found else []
+        scale_set = self.state.scale_sets.get(target)
+        return [scale_set] if scale_set else []
 
     def _concerning(self, scale_set: ScaleSetRow) -> list[OperationRow]:
         """Return the unfinished operations on a scale set or on its resource group."""
@@ -227,16 +227,18 @@ class Fabric:
 
     def _waiting(self, scale_set: ScaleSetRow, operation: OperationRow) -> list[InstanceRow]:
         """Return the instances that the operation allocates; restores have their own."""
-        others = {
+        restoring = {
             name
-            for other in self.operations(scale_set.key, "restore")
-            if other.id != operation.id
-            for name in other.instance_ids
+            for restore in self.operations(scale_set.key, "restore")
+            if restore.id != operation.id
+            for name in restore.instance_ids
         }
         named = operation.instance_ids if operation.kind == "restore" else scale_set.instances
-        found = (i for name in named if (i := scale_set.instances.get(name)))
+        instances = (i for name in named if (i := scale_set.instances.get(name)))
         return [
-            i for i in found if i.phase == "creating" and not i.doom and i.instance_id not in others
+            i
+            for i in instances
+            if i.phase == "creating" and not i.doom and i.instance_id not in restoring
         ]
 
     def _fail(
@@ -322,8 +324,8 @@ class Fabric:
         for resource in list(self.state.resources.values()):
             if resource.key.startswith(group + "/"):
                 self.state.remove(resource)
-        if found := self.state.groups.get(group):
-            self.state.remove(found)
+        if row := self.state.groups.get(group):
+            self.state.remove(row)
 
     def doom(self, instance: InstanceRow, why: str) -> None:
         """Have an instance killed, unless it is to be killed already."""

@@ -37,8 +37,8 @@ class OrderTask:
         pull = ["docker", "pull", image := content["image"]]
         pulled = subprocess.run(pull, capture_output=True, check=False)
         if pulled.returncode:
-            for told in (Path(content["processes"][0]["log"]), order.with_suffix(".unpulled")):
-                told.write_bytes(pulled.stderr)
+            for log_file in (Path(content["processes"][0]["log"]), order.with_suffix(".unpulled")):
+                log_file.write_bytes(pulled.stderr)
             self._code = pulled.returncode
             return
         for process in content["processes"]:
@@ -79,12 +79,12 @@ class OrderTask:
 
 
 def _start(image: str, command: str, process: dict[str, Any], folder: Path) -> Process:
-    words = ["docker", "run", "--rm", "--entrypoint", "sh"]
+    arguments = ["docker", "run", "--rm", "--entrypoint", "sh"]
     for name, value in process["environment"].items():
-        words += ["-e", f"{name}={value}"]
+        arguments += ["-e", f"{name}={value}"]
     with Path(process["log"]).open("ab") as log:
         return subprocess.Popen(
-            [*words, image, "-c", command],
+            [*arguments, image, "-c", command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -111,12 +111,12 @@ def main() -> None:
     orders = Path("azureml").absolute()
     orders.mkdir(exist_ok=True)
     tasks: dict[Path, OrderTask] = {}
-    over: set[Path] = set()
+    finished: set[Path] = set()
     while True:
-        for order in sorted(set(orders.glob("*.json")) - over - set(tasks)):
+        for order in sorted(set(orders.glob("*.json")) - finished - set(tasks)):
             tasks[order] = OrderTask(order)
         for order in [order for order, task in tasks.items() if task.look()]:
-            over.add(order)
+            finished.add(order)
             del tasks[order]
         time.sleep(LOOK)
 

@@ -76,9 +76,9 @@ def _note_idle(fabric: Fabric, compute: ResourceRow, now: float) -> bool:
 
 def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Let go what is broken or replaced, and what has been idle for too long."""
-    found = nodes(fabric, compute)
-    broken = [n.instance.instance_id for n in found if n.state == "unusable"]
-    living = sum(n.there for n in found)
+    members = nodes(fabric, compute)
+    broken = [n.instance.instance_id for n in members if n.state == "unusable"]
+    living = sum(n.there for n in members)
     since: dict[str, float] = private(compute)["idle_since"]
     scale = properties(compute)["properties"]["scaleSettings"]
     patience = float(private(compute)["idle_seconds"])
@@ -104,10 +104,10 @@ def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: f
 
 def _replaced(fabric: Fabric, compute: ResourceRow) -> list[str]:
     """Return the preempted nodes whose places are taken, or not needed."""
-    found = nodes(fabric, compute)
-    lost = [n.instance.instance_id for n in found if n.instance.phase == "deallocated"]
-    ready = sum(n.state in ("idle", "running") and n.there for n in found)
-    return lost[max(target(fabric, compute) - ready, 0) :] if lost else []
+    members = nodes(fabric, compute)
+    preempted = [n.instance.instance_id for n in members if n.instance.phase == "deallocated"]
+    ready = sum(n.state in ("idle", "running") and n.there for n in members)
+    return preempted[max(target(fabric, compute) - ready, 0) :] if preempted else []
 
 
 def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
@@ -119,11 +119,11 @@ def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: flo
     size = catalog().size(scale_set.vm_size)
     assert size, "the size was checked when the cluster was put"
     scale_set = fabric.state.put(scale_set.resized(len(scale_set.instances)))
-    wanted = scale_set.resized(scale_set.capacity + missing)
+    larger = scale_set.resized(scale_set.capacity + missing)
     fault = scale_set_faults.met(fabric, scale_set, "PUT")
     try:
-        scale_set_faults.refuse(fabric, wanted, fault)
-        check_quota(fabric, wanted, size.vcpus)
+        scale_set_faults.refuse(fabric, larger, fault)
+        check_quota(fabric, larger, size.vcpus)
     except ArmError as error:
         _refused(fabric, compute, *_in_words_of_ml(error), now)
         return True

@@ -43,14 +43,14 @@ def nodes(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     """Return every node of the cluster, the oldest first."""
     if (scale_set := set_of(fabric, compute)) is None:
         return []
-    held = _job_by_instance(fabric, compute)
+    holders = _job_by_instance(fabric, compute)
     deletions = fabric.operations(scale_set.key, "delete_instances")
     leaving = {name for deletion in deletions for name in deletion.instance_ids}
-    found = []
+    cluster_nodes = []
     for name, instance in scale_set.instances.items():
-        state = "leaving" if name in leaving else _state(fabric, instance, held)
-        found.append(ClusterNode(scale_set, instance, state, held.get(name)))
-    return found
+        state = "leaving" if name in leaving else _state(fabric, instance, holders)
+        cluster_nodes.append(ClusterNode(scale_set, instance, state, holders.get(name)))
+    return cluster_nodes
 
 
 def free(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
@@ -63,8 +63,8 @@ def target(fabric: Fabric, compute: ResourceRow) -> int:
     if compute.provisioning_state == "Deleting":
         return 0
     scale = properties(compute)["properties"]["scaleSettings"]
-    wanted = sum(needs(job) for job in jobs(fabric, compute))
-    return max(int(scale["minNodeCount"]), min(wanted, int(scale["maxNodeCount"])))
+    count = sum(needs(job) for job in jobs(fabric, compute))
+    return max(int(scale["minNodeCount"]), min(count, int(scale["maxNodeCount"])))
 
 
 def allocation_state(fabric: Fabric, compute: ResourceRow) -> str:
@@ -103,7 +103,7 @@ def needs(job: ResourceRow) -> int:
     return int(properties(job)["resources"]["instanceCount"])
 
 
-def _state(fabric: Fabric, instance: InstanceRow, held: dict[str, str]) -> str:
+def _state(fabric: Fabric, instance: InstanceRow, holders: dict[str, str]) -> str:
     if instance.doom:
         return "leaving"
     if instance.eviction or instance.phase == "deallocated":
@@ -112,7 +112,7 @@ def _state(fabric: Fabric, instance: InstanceRow, held: dict[str, str]) -> str:
         return "preparing"
     if not fabric.running(instance):
         return "unusable"
-    return "running" if instance.instance_id in held else "idle"
+    return "running" if instance.instance_id in holders else "idle"
 
 
 def _job_by_instance(fabric: Fabric, compute: ResourceRow) -> dict[str, str]:

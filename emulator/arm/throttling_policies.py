@@ -73,6 +73,6 @@ def policy_of(method: str, path: str, *, exists: bool) -> ThrottlingPolicy | Non
     for methods, pattern, name, subscription, resource, measured in RULES:
         if verb in methods.split() and re.search(pattern + "/?$", path):
             own = BucketLimit(resource, 3 * resource) if resource else None
-            whole = BucketLimit(subscription, 3 * subscription)
-            return ThrottlingPolicy(name, whole, own, measured)
+            overall = BucketLimit(subscription, 3 * subscription)
+            return ThrottlingPolicy(name, overall, own, measured)
     return None

@@ -33,8 +33,8 @@ async def list_all(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Show one."""
-    shown = virtual_machine_body if "vm" in request.path_params else instance_body
-    return JSONResponse(shown(fabric_of(request), *find_instance(request), expanded(request)))
+    render = virtual_machine_body if "vm" in request.path_params else instance_body
+    return JSONResponse(render(fabric_of(request), *find_instance(request), expanded(request)))
 
 
 async def view(request: Request) -> Response:
@@ -44,10 +44,10 @@ async def view(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Begin deleting one; 204 when there is nothing to delete."""
-    found = _lookup(request)
-    if found is None:
+    vm = _lookup(request)
+    if vm is None:
         return Response(status_code=204)
-    scale_set, instance = found
+    scale_set, instance = vm
     if "vm" not in request.path_params:
         check_conditions(request, scale_set.etag, instance.etag)
     return begin_deletion(request, scale_set, (instance.instance_id,))
@@ -79,8 +79,8 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
 
 def find_instance(request: Request) -> Found:
     """Return the VM that the path names, with its scale set, or raise ArmError."""
-    if (found := _lookup(request)) is not None:
-        return found
+    if (vm := _lookup(request)) is not None:
+        return vm
     names = request.path_params
     if "vm" in names:
         raise resource_not_found(f"Microsoft.Compute/virtualMachines/{names['vm']}", names["group"])
@@ -108,10 +108,10 @@ def unsupported_filter(text: str) -> Exception:
 def _lookup(request: Request) -> Found | None:
     names = request.path_params
     if "vm" in names:
-        wanted, rows = names["vm"], virtual_machines(request)
+        name, rows = names["vm"], virtual_machines(request)
     else:
-        scale_set, wanted = find_scale_set(request), names["instance"]
-        if (exact := scale_set.instances.get(wanted)) or not scale_set.flexible:
+        scale_set, name = find_scale_set(request), names["instance"]
+        if (exact := scale_set.instances.get(name)) or not scale_set.flexible:
             return (scale_set, exact) if exact else None
         rows = ((scale_set, instance) for instance in scale_set.instances.values())
-    return next((f for f in rows if f[1].instance_id.lower() == wanted.lower()), None)
+    return next((f for f in rows if f[1].instance_id.lower() == name.lower()), None)

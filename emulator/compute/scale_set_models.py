@@ -32,7 +32,7 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
     """Return a new scale set as its first PUT describes it, or raise ArmError."""
     body = formed(body, SCALE_SET)
     flexible = (body.get("properties") or {}).get("orchestrationMode") == "Flexible"
-    place = check_location(body.get("location"), SCALE_SETS)
+    location = check_location(body.get("location"), SCALE_SETS)
     if not body.get("sku") and flexible and not body["properties"].get("virtualMachineProfile"):
         body["sku"] = UNSIZED  # it may be made before anything is known of its VMs
     if not body.get("sku"):
@@ -43,7 +43,7 @@ def new(name: str, group: ResourceGroup, body: dict[str, Any], now: float) -> Sc
     if profile := properties.get("virtualMachineProfile"):
         security = profile.get("securityProfile") or {}
         profile["securityProfile"] = {"securityType": "Standard"} | security
-    model["location"] = place
+    model["location"] = location
     return ScaleSetRow(
         subscription=group.subscription,
         group=group.name,
@@ -59,9 +59,9 @@ def merged(old: ScaleSetRow, body: dict[str, Any]) -> ScaleSetRow:
     """Return a version of the scale set with the body merged in, or raise ArmError."""
     body = formed(body, SCALE_SET)
     changes, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
-    place = region_name(changes.pop("location", old.location))
-    if place != old.location:
-        raise elsewhere(old.name, old.location, old.group, place)
+    location = region_name(changes.pop("location", old.location))
+    if location != old.location:
+        raise elsewhere(old.name, old.location, old.group, location)
     tags = changes.pop("tags", None)
     fresh = replace(
         old,
@@ -77,9 +77,9 @@ def merged(old: ScaleSetRow, body: dict[str, Any]) -> ScaleSetRow:
 def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
     """Return the body without password and custom data, which Azure never shows, and the latter."""
     model = copy.deepcopy(body)
-    whole = (model.get("properties") or {}).get("virtualMachineProfile") or {}
-    check_password(whole)
-    profile = whole.get("osProfile")
+    vm_profile = (model.get("properties") or {}).get("virtualMachineProfile") or {}
+    check_password(vm_profile)
+    profile = vm_profile.get("osProfile")
     if not profile:
         return model, None
     profile.pop("adminPassword", None)
@@ -140,12 +140,12 @@ def _check_price(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
 
 
 def _in_profile(scale_set: ScaleSetRow, path: tuple[str, ...]) -> Any:  # noqa: ANN401 - JSON
-    found: Any = scale_set.profile
+    value: Any = scale_set.profile
     if path[0] == "osDisk":
-        found = found.get("storageProfile") or {}
+        value = value.get("storageProfile") or {}
     for name in path:
-        found = (found or {}).get(name)
-    return found or None
+        value = (value or {}).get(name)
+    return value or None
 
 
 def _made_from(scale_set: ScaleSetRow) -> tuple[Any, ...]:

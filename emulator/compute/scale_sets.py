@@ -106,19 +106,19 @@ def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") 
     return fresh
 
 
-def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, more: int) -> None:
+def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> None:
     """Raise ArmError if this number of further instances exceeds a quota."""
-    larger = scale_set.resized(len(scale_set.instances) + more)
+    larger = scale_set.resized(len(scale_set.instances) + count)
     check_quota(fabric, larger, _offer(scale_set).size.vcpus)
 
 
 def find_scale_set(request: Request) -> ScaleSetRow:
     """Return the scale set that the path names, or raise ArmError 404."""
     find_group(request)
-    if (found := _lookup(request)) is None:
+    if (scale_set := _lookup(request)) is None:
         path = f"Microsoft.Compute/virtualMachineScaleSets/{request.path_params['name']}"
         raise resource_not_found(path, request.path_params["group"])
-    return found
+    return scale_set
 
 
 def refused_of_flexible(call: str, scale_set: ScaleSetRow) -> Exception:
@@ -165,8 +165,8 @@ def _accept(
 
 def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Give the scale set the first size that it may have, or raise ArmError for the last."""
-    *others, last = [replace(scale_set, mixed_size=size) for size in sizes]
-    for sized in others:
+    *earlier, last = [replace(scale_set, mixed_size=size) for size in sizes]
+    for sized in earlier:
         with contextlib.suppress(ArmError):
             return _checked(fabric, sized)
     return _checked(fabric, last)
@@ -206,11 +206,11 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
 
     An update that adds none may end as early as the one that it overtakes.
     """
-    known = len(scale_set.instances)
+    count_before = len(scale_set.instances)
     fabric.state.put(scale_set)
     _add_instances(fabric, scale_set, scale_set.capacity - len(staying(scale_set)))
     before = operations.preempt(fabric, scale_set.key, "put")
-    nothing_new = before is not None and len(scale_set.instances) == known
+    nothing_new = before is not None and len(scale_set.instances) == count_before
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
     operation = operations.begin_operation(fabric, "put", scale_set, seconds=seconds)
     scale_set_faults.hinder(fabric, operation, fault)

@@ -35,15 +35,15 @@ class Agenda:
     def operations(self, target: str) -> list[OperationRow]:
         """Return the unfinished operations on one resource."""
         self._catch_up()
-        found = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
-        return [operation for operation in found if operation]
+        rows = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
+        return [operation for operation in rows if operation]
 
     def unsettled(self) -> list[str]:
         """On what operations began or ended since the last call."""
         self._catch_up()
-        found = list(self._unsettled)
+        targets = list(self._unsettled)
         self._unsettled.clear()
-        return found
+        return targets
 
     def under_way(self) -> Iterator[OperationRow]:
         """Every unfinished operation."""
@@ -100,8 +100,8 @@ class Agenda:
                 self._ripe[path] = None
         return [self._state.row_at(path) for path in self._ripe]
 
-    def _instances(self, wanted: "dict[Path, None] | list[Path]") -> Iterator[Found]:
-        for path in wanted:
+    def _instances(self, paths: "dict[Path, None] | list[Path]") -> Iterator[Found]:
+        for path in paths:
             scale_set = self._state.scale_sets.get(path[1])
             if scale_set and (instance := scale_set.instances.get(path[3])):
                 yield scale_set, instance
@@ -125,10 +125,10 @@ class Agenda:
             heapq.heappush(self._times, (at, next(self._numbers), path))
 
     def _look_at_instance(self, path: Path) -> None:
-        found = self._state.row_at(path)
-        instance = found if isinstance(found, InstanceRow) else None
-        _keep(self._doomed, path, wanted=bool(instance and instance.doom))
-        _keep(self._fresh, path, wanted=bool(instance and _bootable(instance)))
+        row = self._state.row_at(path)
+        instance = row if isinstance(row, InstanceRow) else None
+        _keep(self._doomed, path, keep=bool(instance and instance.doom))
+        _keep(self._fresh, path, keep=bool(instance and _bootable(instance)))
         token = instance.token if instance else None
         if (old := self._tokens.get(path)) != token:
             self._by_token.pop(old or "", None)
@@ -164,8 +164,8 @@ def _bootable(instance: InstanceRow) -> bool:
     return waiting and not instance.doom and not instance.stopped
 
 
-def _keep(kept: dict[Path, None], path: Path, *, wanted: bool) -> None:
-    if wanted:
-        kept[path] = None
+def _keep(paths: dict[Path, None], path: Path, *, keep: bool) -> None:
+    if keep:
+        paths[path] = None
     else:
-        kept.pop(path, None)
+        paths.pop(path, None)

@@ -55,16 +55,16 @@ class Answers:
         """Return a resource as ARM shows it; raise Unasked if it must be fetched first."""
         if resource_id.lower() in self._missing:
             raise NotYet(resource_id)
-        wanted = Unasked(resource_id, version)
-        if (answer := self._known.get(wanted.key)) is None:
-            raise wanted
+        request = Unasked(resource_id, version)
+        if (answer := self._known.get(request.key)) is None:
+            raise request
         if answer.status_code >= 400:
             raise refusal(answer)
         return dict(answer.json())
 
-    async def fetch(self, wanted: Unasked) -> None:
+    async def fetch(self, request: Unasked) -> None:
         """Ask for what an expression needs."""
-        self._known[wanted.key] = await self._calls.ask("GET", wanted.path, wanted.key[1])
+        self._known[request.key] = await self._calls.ask("GET", request.path, request.key[1])
 
 
 def refusal(answer: httpx.Response) -> ArmError:

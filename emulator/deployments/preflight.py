@@ -29,8 +29,8 @@ CATCH_ALL = {path for _, path, _ in PART.arm}
 def check(fabric: Fabric, request: Request, name: str, plan: DeploymentPlan) -> None:
     """Raise ArmError with all that ARM or the resource providers have against a plan."""
     caller: ArmCaller = request.scope["caller"]
-    asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
-    lacking = [(s, n) for s, n in asked if n and not permitted(fabric, caller, n)]
+    needs = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
+    lacking = [(s, n) for s, n in needs if n and not permitted(fabric, caller, n)]
     if lacking:
         begins = "The template deployment failed with error: "
         if len(lacking) > 1:

@@ -39,11 +39,11 @@ def place(group: ResourceGroup) -> DeploymentPlace:
     )
 
 
-def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json) -> ResourceRow:
+def new(fabric: Fabric, id_: str, plan: DeploymentPlan, form: Json, call: Json) -> ResourceRow:
     """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
-    run = {"parameters": asked.get("parameters") or {}, "call": call, "steps": {}}
+    run = {"parameters": form.get("parameters") or {}, "call": call, "steps": {}}
     return ResourceRow(
         id=id_,
         type=DEPLOYMENTS,
@@ -51,7 +51,7 @@ def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json)
         body={
             "properties": properties,
             "operations": [],
-            "template": asked["template"],
+            "template": form["template"],
             "run": run,
         },
         created_at=fabric.now(),

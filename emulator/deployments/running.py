@@ -60,8 +60,8 @@ def _break_off(fabric: Fabric, key: str, error: BaseException) -> None:
     sys.stderr.write("".join(traceback.format_exception(error)))
     resource = fabric.state.resources.get(key)
     if resource and records.running(resource):
-        told = {"code": "InternalServerError", "message": "Encountered internal server error."}
-        records.close(fabric, resource, provisioningState="Failed", error=told)
+        details = {"code": "InternalServerError", "message": "Encountered internal server error."}
+        records.close(fabric, resource, provisioningState="Failed", error=details)
 
 
 class _Deployment:
@@ -108,12 +108,12 @@ class _Deployment:
 
     def _alive(self) -> bool:
         """Whether it is still to be carried on: it may have been cancelled or deleted."""
-        known = self._fabric.state.resources.get(self._resource.key)
-        return known is self._resource and records.running(self._resource)
+        stored = self._fabric.state.resources.get(self._resource.key)
+        return stored is self._resource and records.running(self._resource)
 
     def _state(self, step: Step) -> dict[str, Json]:
-        found: dict[str, Json] = self._resource.body["run"]["steps"].get(step.key, {"state": ""})
-        return found
+        record: dict[str, Json] = self._resource.body["run"]["steps"].get(step.key, {"state": ""})
+        return record
 
     def _is(self, step: Step, state: str) -> bool:
         return bool(self._state(step)["state"] == state)
@@ -149,8 +149,8 @@ class _Deployment:
             self._fail(step, refusal(answer).body["error"])
             return True
         poll = answer.headers.get("Azure-AsyncOperation", "")
-        shown = answer.json() if answer.content else {}
-        if _provisioning(shown) in ("Succeeded", "") and not poll:
+        document = answer.json() if answer.content else {}
+        if _provisioning(document) in ("Succeeded", "") and not poll:
             self._write(step, "done")
         else:
             self._write(step, "running", poll=poll)
@@ -165,14 +165,14 @@ class _Deployment:
         if answer.status_code >= 400:
             self._fail(step, refusal(answer).body["error"])
             return True
-        shown = answer.json()
-        status = shown["status"] if poll else _provisioning(shown)
+        document = answer.json()
+        status = document["status"] if poll else _provisioning(document)
         if status not in OVER:
             return False
         if status == "Succeeded":
             self._write(step, "done")
         else:
-            self._fail(step, shown.get("error") or {"code": status, "message": "It failed."})
+            self._fail(step, document.get("error") or {"code": status, "message": "It failed."})
         return True
 
     async def _settled(self, value: Callable[[TemplateScope], T]) -> T:
@@ -185,33 +185,35 @@ class _Deployment:
         while True:
             try:
                 return value(scope)
-            except Unasked as wanted:
-                await answers.fetch(wanted)
+            except Unasked as request:
+                await answers.fetch(request)
 
     async def _succeed(self, steps: list[Step]) -> None:
         assert self._plan
         outputs: dict[str, Json] = {}
         for name, rules in self._plan.outputs.items():
             try:
-                shown = await self._settled(lambda scope, r=rules: _output(r, scope))  # type: ignore[misc] # a default, no parameter
+                output = await self._settled(lambda scope, r=rules: _output(r, scope))  # type: ignore[misc] # a default, no parameter
             except (TemplateError, NotYet, ArmError) as error:
                 message = f"The template output '{name}' is not valid: {error}"
                 error_body = {"code": "DeploymentOutputEvaluationFailed", "message": message}
                 self._end("Failed", error=error_body)
                 return
-            if shown is not None:
-                outputs[_as_arm_spells(name)] = shown
+            if output is not None:
+                outputs[_as_arm_spells(name)] = output
         self._end("Succeeded", outputs=outputs, outputResources=[{"id": s.id} for s in steps])
 
     def _fail(self, step: Step, error: dict[str, Json]) -> None:
         self._write(step, "failed", error={**error, "target": step.id})
 
-    def _write(self, step: Step, state: str, **more: Json) -> None:
+    def _write(self, step: Step, state: str, **members: Json) -> None:
         """Write a move down."""
         body = self._resource.body
-        run = body["run"] | {"steps": body["run"]["steps"] | {step.key: {"state": state, **more}}}
-        over = [self._operation(step, more.get("error"))] if state != "running" else []
-        changes = {"run": run, "operations": [*body["operations"], *over]}
+        run = body["run"] | {
+            "steps": body["run"]["steps"] | {step.key: {"state": state, **members}}
+        }
+        ended = [self._operation(step, members.get("error"))] if state != "running" else []
+        changes = {"run": run, "operations": [*body["operations"], *ended]}
         if self._alive():
             self._resource = self._fabric.state.change(self._resource, body=body | changes)
             self._fabric.changed()
@@ -235,12 +237,12 @@ class _Deployment:
         id_ = f"{self._resource.id}/operations/{name}"
         return {"id": id_, "operationId": name, "properties": properties}
 
-    def _end(self, state: str, **more: Json) -> None:
+    def _end(self, state: str, **members: Json) -> None:
         now = self._fabric.now()
         seconds = now - self._resource.created_at
         if self._alive():
             times = {"timestamp": timestamp(now), "duration": f"PT{seconds:.3f}S"}
-            ended = {"provisioningState": state, **times, **more}
+            ended = {"provisioningState": state, **times, **members}
             records.close(self._fabric, self._resource, **ended)
             self._fabric.changed()
 
@@ -270,10 +272,10 @@ def _output(rules: Json, scope: TemplateScope) -> dict[str, Json] | None:
     if not evaluate(rules.get("condition", True), scope):
         return None
     kind = str(rules["type"])
-    shown: dict[str, Json] = {"type": kind[:1].upper() + kind[1:]}
+    output: dict[str, Json] = {"type": kind[:1].upper() + kind[1:]}
     if not parameters.is_secret(rules):
-        shown["value"] = evaluate(rules["value"], scope)
-    return shown
+        output["value"] = evaluate(rules["value"], scope)
+    return output
 
 
 def _unprocessable(step: Step, error: TemplateError) -> dict[str, Json]:
@@ -284,6 +286,6 @@ def _unprocessable(step: Step, error: TemplateError) -> dict[str, Json]:
     }
 
 
-def _provisioning(shown: Json) -> str:
-    properties = shown.get("properties") if isinstance(shown, dict) else None
+def _provisioning(document: Json) -> str:
+    properties = document.get("properties") if isinstance(document, dict) else None
     return str((properties or {}).get("provisioningState") or "")

@@ -64,25 +64,25 @@ class Faulty:
 def _target(fabric: Fabric, request: Request, body: bytes) -> FaultTarget:
     """Return the request as a target, with the region and size of its scale set."""
     path = request.url.path
-    told = _read_json(body) if request.method == "PUT" else {}
+    model = _read_json(body) if request.method == "PUT" else {}
     for scale_set in fabric.state.scale_sets.values():
         if f"{path.lower()}/".startswith(f"{scale_set.key}/"):
-            told = scale_set.model | told
-    sku = told.get("sku")
+            model = scale_set.model | model
+    sku = model.get("sku")
     return FaultTarget(
         method=request.method,
         path=path,
-        region=str(told.get("location", "")),
+        region=str(model.get("location", "")),
         vm_size=str(sku.get("name", "")) if isinstance(sku, dict) else "",
     )
 
 
 def _read_json(body: bytes) -> dict[str, object]:
     try:
-        told = json.loads(body or b"{}")
+        document = json.loads(body or b"{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
 def _again(body: bytes, receive: Receive) -> Receive:

@@ -218,12 +218,12 @@ def read_request(stream: BufferedReader) -> Request | None:
         raise ConnectionBroken
     path = target.partition(b"://")[2]
     path = b"/" + path.partition(b"/")[2]
-    kept = [line for line in headers if not line.lower().startswith(_OWN)]
+    forwarded = [line for line in headers if not line.lower().startswith(_OWN)]
     return Request(
         where=f"{url.hostname}:{url.port or 80}",
         tunnel=False,
-        head=b"".join([method, b" ", path, b" ", version, b"\r\n", *kept, b"\r\n"]),
-        length=_length(kept),
+        head=b"".join([method, b" ", path, b" ", version, b"\r\n", *forwarded, b"\r\n"]),
+        length=_length(forwarded),
     )
 
 

@@ -116,16 +116,16 @@ async def call_off(request: Request) -> Response:
     fabric = fabric_of(request)
     refuse_unknown(request.query_params, ("vm",), "parameter")
     _, instance = find_vm(fabric, request.query_params.get("vm"))
-    gone = maintenance.call_off(fabric.state, instance)
+    count = maintenance.call_off(fabric.state, instance)
     fabric.changed()
-    return JSONResponse({"called_off": gone})
+    return JSONResponse({"called_off": count})
 
 
 def find_vm(fabric: Fabric, name: object) -> Found:
     """Return the VM with this name or id, or raise ArmError."""
-    wanted = str(name or "").lower()
+    target = str(name or "").lower()
     for scale_set, instance in fabric.instances():
-        if wanted in (scale_set.vm_name(instance).lower(), instance.vm_id.lower()):
+        if target in (scale_set.vm_name(instance).lower(), instance.vm_id.lower()):
             return scale_set, instance
     raise ArmError(404, "NotFound", f"There is no VM '{name}'. {LISTED}")
 

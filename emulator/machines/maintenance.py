@@ -103,19 +103,19 @@ def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
 
 def call_off(state: EmulatorState, instance: InstanceRow) -> int:
     """Take back what is announced and has not begun; return how many that were."""
-    kept = [e for e in events(instance) if e.started_at is not None]
-    gone = len(instance.maintenance) - len(kept)
+    started = [e for e in events(instance) if e.started_at is not None]
+    count = len(instance.maintenance) - len(started)
     eviction = instance.eviction
     if eviction and eviction.announced and not eviction.acknowledged and not instance.doom:
         eviction = None
-        gone += 1
+        count += 1
     state.change(
         instance,
-        maintenance=[asdict(event) for event in kept],
+        maintenance=[asdict(event) for event in started],
         eviction=eviction,
-        incarnation=instance.incarnation + bool(gone),
+        incarnation=instance.incarnation + bool(count),
     )
-    return gone
+    return count
 
 
 def events(instance: InstanceRow) -> list[PlatformEvent]:
@@ -126,9 +126,9 @@ def events(instance: InstanceRow) -> list[PlatformEvent]:
 def carry_on(fabric: Fabric, now: float) -> bool:
     """Begin what is due, end what is over; say whether anything changed."""
     changed = False
-    for _, found in fabric.instances():
-        for event in events(found):
-            instance = fabric.state.now(found)
+    for _, vm in fabric.instances():
+        for event in events(vm):
+            instance = fabric.state.now(vm)
             if event.started_at is None and (event.agreed or now >= event.not_before):
                 _put(fabric.state, instance, replace(event, started_at=now))
                 _begin(fabric, instance, event)
@@ -168,5 +168,5 @@ def _replace(
     state: EmulatorState, instance: InstanceRow, old: PlatformEvent, new: list[dict[str, Any]]
 ) -> None:
     now = state.now(instance)
-    others = [row for row in now.maintenance if row["id"] != old.id]
-    state.change(now, maintenance=[*others, *new], incarnation=now.incarnation + 1)
+    unchanged = [row for row in now.maintenance if row["id"] != old.id]
+    state.change(now, maintenance=[*unchanged, *new], incarnation=now.incarnation + 1)

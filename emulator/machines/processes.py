@@ -160,11 +160,11 @@ def _below(root: psutil.Process) -> list[psutil.Process]:
     """
     if sys.platform != "linux":
         return root.children(recursive=True)
-    found = []
+    processes = []
     for pid in descendants(root.pid):
         with suppress(psutil.NoSuchProcess):
-            found.append(psutil.Process(pid))
-    return found
+            processes.append(psutil.Process(pid))
+    return processes
 
 
 def _kill_all(victims: list[psutil.Process]) -> None:
@@ -185,14 +185,14 @@ def _runs(process: psutil.Process) -> bool:
 
 def _strays(metadata_url: str) -> list[psutil.Process]:
     """Return processes of the VM that are no longer below its init, found by their environment."""
-    found = []
+    processes = []
     for pid in psutil.pids():
         # One that is gone, or another user's, is none of ours.
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             process = psutil.Process(pid)
             if process.environ().get("REKINDLE_METADATA_URL") == metadata_url and _runs(process):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _belongs(pid: int, metadata_url: str) -> bool:

@@ -24,7 +24,7 @@ CODES = tuple(_WORDS)
 def words(code: str, image: str) -> str:
     """Return what docker prints about this image."""
     path, _, tag = image.partition("@")[0].partition(":")
-    first, slash, rest = path.partition("/")
+    first, slash, repository = path.partition("/")
     named = slash and ("." in first or ":" in first)
-    registry, name = (first, rest) if named else ("registry-1.docker.io", path)
+    registry, name = (first, repository) if named else ("registry-1.docker.io", path)
     return _WORDS[code].format(image=image, registry=registry, name=name, tag=tag or "latest")

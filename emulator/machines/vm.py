@@ -78,11 +78,11 @@ def _listen_to_harm(folder: Path, vm: dict[str, Any]) -> Proxy | None:
         proxy.start()
 
     def obey() -> None:
-        found = harm.read(folder)
+        orders = harm.read(folder)
         if proxy:
-            proxy.obey(found)
-        brake.limit(found.write_limit)
-        harm.obey(folder, found.change)
+            proxy.obey(orders)
+        brake.limit(orders.write_limit)
+        harm.obey(folder, orders.change)
 
     def obey_all() -> None:
         while woken.get():
@@ -123,8 +123,8 @@ def _run(boot: Boot, folder: Path, environment: dict[str, str]) -> None:
 def _execute(script: str, file: Path, environment: dict[str, str]) -> None:
     file.write_text(script)
     file.chmod(0o755)
-    words = [str(file)] if script.startswith("#!") else ["/bin/sh", str(file)]
-    child = subprocess.Popen(words, env=environment, cwd=file.parent)
+    command = [str(file)] if script.startswith("#!") else ["/bin/sh", str(file)]
+    child = subprocess.Popen(command, env=environment, cwd=file.parent)
     child.returncode = _reap(child.pid)
     _say(f"cloud-init: the boot script ended with {child.returncode}")
 
@@ -133,8 +133,8 @@ def _environment(folder: Path, vm: dict[str, Any], proxy: Proxy | None) -> dict[
     """Write the shims and return the VM's environment, whose PATH begins with them."""
     shims = folder / "shims"
     shims.mkdir(exist_ok=True)
-    words = [sys.executable, "-I", "-S", str(SHIM), str(folder)]
-    _program(shims / "docker", f'exec {shlex.join(words)} "$@"')
+    command = [sys.executable, "-I", "-S", str(SHIM), str(folder)]
+    _program(shims / "docker", f'exec {shlex.join(command)} "$@"')
     for name in HARMLESS:
         _program(shims / name, "exit 0")
     _program(shims / "uptime", f"echo {shlex.quote(_up_since(folder))}")  # as `uptime -s`

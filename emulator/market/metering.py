@@ -55,10 +55,10 @@ class Meters:
 
     def _look(self, path: Path, instance: InstanceRow | None, now: float) -> None:
         record = self._running.get(path)
-        there = bool(instance and instance.phase == "allocated")
-        if record and not there:
+        is_allocated = bool(instance and instance.phase == "allocated")
+        if record and not is_allocated:
             self._state.change(self._state.metered[self._running.pop(path)], ended_at=now)
-        if instance and there and not record:
+        if instance and is_allocated and not record:
             self._running[path] = self._begin(instance, now)
 
     def _begin(self, instance: InstanceRow, now: float) -> str:
@@ -84,12 +84,12 @@ class Meters:
     def _follow_prices(self, now: float) -> None:
         since = now if self._read_until is None else self._read_until
         for hour in range(math.floor(since / HOUR) + 1, math.floor(now / HOUR) + 1):
-            known: dict[tuple[str, str, bool], float] = {}
+            prices: dict[tuple[str, str, bool], float] = {}
             for record in self._records():
-                place = (record.location, record.size, record.spot)
-                if place not in known:
-                    known[place] = self._price(record, hour * HOUR)
-                price = known[place]
+                key = (record.location, record.size, record.spot)
+                if key not in prices:
+                    prices[key] = self._price(record, hour * HOUR)
+                price = prices[key]
                 if record.prices[-1][0] < hour * HOUR and record.prices[-1][1] != price:
                     self._state.change(record, prices=[*record.prices, [hour * HOUR, price]])
         self._read_until = now

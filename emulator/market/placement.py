@@ -23,8 +23,8 @@ MOST = {"desiredLocations": 8, "desiredSizes": 5, "desiredCount": 1000}
 
 
 def _is_no_list(body: dict[str, Any], name: str) -> bool:
-    given = body.get(name)
-    return not isinstance(given, list) or not 0 < len(given) <= MOST[name]
+    value = body.get(name)
+    return not isinstance(value, list) or not 0 < len(value) <= MOST[name]
 
 
 def _is_no_count(body: dict[str, Any]) -> bool:
@@ -50,7 +50,7 @@ async def generate(request: Request) -> Response:
     subscription = request.path_params["subscription"]
     Region.of(subscription, request.path_params["location"])
     check_rules(RULES, body)
-    regions = [Region.of(subscription, str(place)) for place in body["desiredLocations"]]
+    regions = [Region.of(subscription, str(location)) for location in body["desiredLocations"]]
     sizes, count = [str(row["sku"]) for row in body["desiredSizes"]], body["desiredCount"]
     zonal = body.get("availabilityZones", False)
     scores = [
@@ -96,12 +96,12 @@ def _likelihood(fabric: Fabric, offer: SizeOffer | None, zone: str, count: int) 
 
 def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     """Return how many machines an allocation would find; None for any number."""
-    place = f"{offer.location}/{offer.size.name}".lower()
-    left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
+    key = f"{offer.location}/{offer.size.name}".lower()
+    limits = [n for n in [fabric.state.globals.capacity.get(key)] if n is not None]
     pool = fabric.spot_capacity.pool_at(offer.location, zone, offer.size.name)
     if pool:
-        left.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
-    return min(left, default=None)
+        limits.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
+    return min(limits, default=None)
 
 
 def _zones(region: Region, size: str) -> tuple[str, ...]:

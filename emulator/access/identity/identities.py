@@ -27,12 +27,12 @@ async def put(request: Request) -> Response:
     if old and location != old.location:
         raise elsewhere(old.name, old.location, group.name, location)
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
-    known = old.body["properties"] if old else ids
+    properties = old.body["properties"] if old else ids
     resource = ResourceRow(
         id=old.id if old else _new_id(group, request.path_params["name"]),
         type=IDENTITY,
         location=location,
-        body={"tags": tags_of(body), "properties": known},
+        body={"tags": tags_of(body), "properties": properties},
         created_at=old.created_at if old else fabric.now(),
     )
     fabric.state.put(resource)
@@ -48,8 +48,8 @@ async def get(request: Request) -> Response:
 
 async def list_all(request: Request) -> Response:
     """List those of a resource group or the subscription."""
-    start, found = list_start(request), fabric_of(request).state.resources.values()
-    rows = [_as_json(r) for r in found if r.key.startswith(start) and r.type == IDENTITY]
+    start, resources = list_start(request), fabric_of(request).state.resources.values()
+    rows = [_as_json(r) for r in resources if r.key.startswith(start) and r.type == IDENTITY]
     return page(request, rows)
 
 

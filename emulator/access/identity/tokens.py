@@ -44,7 +44,7 @@ class Signer:
         self.read = lru_cache(1024)(self._read)
 
     def issue(
-        self, principal: Principal, audience: str, begins: float, ends: float, **more: str
+        self, principal: Principal, audience: str, begins: float, ends: float, **extra_claims: str
     ) -> str:
         """Issue a token for an audience."""
         claims: dict[str, Any] = {
@@ -61,13 +61,13 @@ class Signer:
             "tid": TENANT,
             "ver": "1.0",
         }
-        return jwt.encode(claims | more, self._key, "RS256", {"kid": self.key_id})
+        return jwt.encode(claims | extra_claims, self._key, "RS256", {"kid": self.key_id})
 
     def jwks(self) -> dict[str, Any]:
         """Return the public key as the discovery endpoint shows it."""
         key = json.loads(RSAAlgorithm.to_jwk(self._public))
-        shown = {k: key[k] for k in ("kty", "n", "e")}
-        return {"keys": [shown | {"use": "sig", "kid": self.key_id, "x5t": self.key_id}]}
+        members = {k: key[k] for k in ("kty", "n", "e")}
+        return {"keys": [members | {"use": "sig", "kid": self.key_id, "x5t": self.key_id}]}
 
     def identity_header(self, client_id: str) -> str:
         """Return the secret that a principal's App Service host would have in IDENTITY_HEADER."""

@@ -155,6 +155,6 @@ def _not_null(value: Any, path: str) -> Any:  # noqa: ANN401 - as it came
 
 
 def _wrong(value: Any, name: str, path: str) -> Exception:  # noqa: ANN401 - as it came
-    shown = str(value)[:100]
-    message = f"Error converting value \"{shown}\" to type '{name}'. Path '{path}'."
+    excerpt = str(value)[:100]
+    message = f"Error converting value \"{excerpt}\" to type '{name}'. Path '{path}'."
     return invalid(message, "BadRequest", target=path)

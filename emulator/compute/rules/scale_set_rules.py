@@ -49,10 +49,10 @@ class WantedScaleSet:
 
     def at(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """Return the member of the properties at a dotted path; None where a part is missing."""
-        found: Any = self.row.model["properties"]
+        value: Any = self.row.model["properties"]
         for name in path.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
 
     def vm(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """Return the member of the virtual machine profile at a dotted path, or None."""
@@ -165,20 +165,20 @@ def _lost_subnets(w: WantedScaleSet) -> list[str]:
 
     A network that was never put here is believed to be elsewhere: the local stack has none.
     """
-    lost = []
+    missing = []
     for name in w.subnets:
         network = w.state.resources.get(name.lower().rpartition("/subnets/")[0])
         rows = network.body["properties"].get("subnets") or [] if network else []
-        known = [str(row.get("name")).lower() for row in rows]
-        if network and name.rpartition("/")[2].lower() not in known:
-            lost.append(name)
-    return lost
+        existing = [str(row.get("name")).lower() for row in rows]
+        if network and name.rpartition("/")[2].lower() not in existing:
+            missing.append(name)
+    return missing
 
 
 def _lost_encryption_set(w: WantedScaleSet) -> str:
     named = str(w.vm("storageProfile.osDisk.managedDisk.diskEncryptionSet.id") or "")
-    found = w.state.resources.get(named.lower())
-    return "" if found and found.location == w.row.location else named
+    resource = w.state.resources.get(named.lower())
+    return "" if resource and resource.location == w.row.location else named
 
 
 def _lost_group(w: WantedScaleSet) -> str:

@@ -73,9 +73,9 @@ def _check(scale_set: ScaleSetRow, mix: dict[str, Any]) -> None:
          f"Sku Profile contains duplicate VM Size: {twice}. Please remove any duplicates and "
          "retry."),
     )  # fmt: skip
-    for wrong, code, words in refusals:
+    for wrong, code, message in refusals:
         if wrong:
-            raise invalid(words, code)
+            raise invalid(message, code)
     if unknown := next((name for name in named if catalog().size(name) is None), ""):
         raise invalid(f"The value {unknown} provided for the VM size is not valid.")
     if _strategy(mix) != "Prioritized" and any(s.get("rank") is not None for s in mix["vmSizes"]):
