@@ -308,8 +308,8 @@ class Fabric:
         if operation.kind == "delete_instances":
             return not any(set(operation.instance_ids) & set(s.instances) for s in targets)
         if operation.kind in ALLOCATING:
-            going = [i for s in targets for i in s.instances.values() if i.doom == "surplus"]
-            return not going and not any(self._waiting(s, operation) for s in targets)
+            surplus = [i for s in targets for i in s.instances.values() if i.doom == "surplus"]
+            return not surplus and not any(self._waiting(s, operation) for s in targets)
         return not any(s.instances for s in targets)
 
     def _settle(self, operation: OperationRow) -> None:

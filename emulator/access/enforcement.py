@@ -165,8 +165,12 @@ def _linked(path: str, body: Any) -> Iterator[Need]:  # noqa: ANN401 - JSON
         yield Need(ASSIGN, name)
     seen = set()
     for name in _ids(body):
-        own = within(name, path)
-        if (action := JOINED.get(type_of(name).lower())) and not own and name.lower() not in seen:
+        is_own = within(name, path)
+        if (
+            (action := JOINED.get(type_of(name).lower()))
+            and not is_own
+            and name.lower() not in seen
+        ):
             seen.add(name.lower())
             yield Need(action, name)
 

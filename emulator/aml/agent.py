@@ -58,9 +58,9 @@ class OrderTask:
                 self._end()
             return False
         _kill_rest()
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(str(self._code))
-        fresh.replace(self._file.with_suffix(".done"))
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(str(self._code))
+        temporary.replace(self._file.with_suffix(".done"))
         return True
 
     def _end(self) -> None:

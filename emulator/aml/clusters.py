@@ -82,21 +82,21 @@ def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: f
     since: dict[str, float] = private(compute)["idle_since"]
     scale = properties(compute)["properties"]["scaleSettings"]
     patience = float(private(compute)["idle_seconds"])
-    tired = [
+    idle = [
         name
         for name, at in since.items()
         if now - at >= patience or living > int(scale["maxNodeCount"])
     ]
     spare = max(living - target(fabric, compute), 0)
-    going = [*broken, *tired[:spare], *_replaced(fabric, compute)]
-    if not going:
+    removable = [*broken, *idle[:spare], *_replaced(fabric, compute)]
+    if not removable:
         return False
     operations.begin_operation(
         fabric,
         "delete_instances",
         scale_set,
         seconds=fabric.settings.delete_seconds,
-        instance_ids=tuple(going),
+        instance_ids=tuple(removable),
     )
     amend(fabric, compute, resized_at=now)
     return True

@@ -108,8 +108,8 @@ async def result(request: Request) -> Response:
     """Answer the Location of a create or delete, of workspaces too."""
     fabric, operation = fabric_of(request), operations.find_operation(request)
     if operation.status == "InProgress":
-        again = {"Location": str(request.url), "Retry-After": "1"}
-        return Response(status_code=202, headers=again)
+        headers = {"Location": str(request.url), "Retry-After": "1"}
+        return Response(status_code=202, headers=headers)
     compute = lookup(fabric, operation.target)
     return JSONResponse(_body(fabric, compute)) if compute else Response(status_code=204)
 

@@ -61,14 +61,14 @@ def _empty(fabric: Fabric) -> bool:
     """Delete the hidden sets whose cluster is gone or going."""
     retained = {c.key for c in of_type(fabric, COMPUTE) if not _going(c)}
     hidden = [s for s in fabric.state.scale_sets.values() if s.owner and s.owner not in retained]
-    fresh = [s for s in hidden if not fabric.operations(s.key, "delete")]
-    for scale_set in fresh:
+    undeleted = [s for s in hidden if not fabric.operations(s.key, "delete")]
+    for scale_set in undeleted:
         operations.preempt(fabric, scale_set.key, "put")
         fabric.state.change(scale_set, provisioning_state="Deleting")
         operations.begin_operation(
             fabric, "delete", scale_set, seconds=fabric.settings.delete_seconds
         )
-    return bool(fresh)
+    return bool(undeleted)
 
 
 def _forget(fabric: Fabric) -> bool:

@@ -133,8 +133,8 @@ def _filter(method: str, path: str, since: int) -> Callable[[LoggedRequest], boo
     return fits
 
 
-def _number(query: QueryParams, name: str, otherwise: int) -> int:
-    text = query.get(name, str(otherwise))
+def _number(query: QueryParams, name: str, default: int) -> int:
+    text = query.get(name, str(default))
     if not (text.isascii() and text.isdigit()):
         raise invalid(f"'{name}' must be a number, not '{text}'.")
     return int(text)

@@ -95,8 +95,8 @@ def parse(entry: Any, folder: Path) -> CapacityEntry:  # noqa: ANN401 - as it ca
         raise invalid(f"The 'kind' of a capacity entry must be one of {', '.join(OF_KIND)}.")
     allowed = {*PLACE, "kind", *DEFAULTS, *OF_KIND[entry["kind"]]}
     if unknown := sorted(set(entry) - allowed):
-        has = ", ".join(sorted(allowed))
-        raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {has}.")
+        members = ", ".join(sorted(allowed))
+        raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {members}.")
     region, zone, size = (_text(entry, name) for name in ("region", "zone", "size"))
     priority = _text(entry, "priority") or "spot"
     if not region or priority not in ("spot", "regular"):

@@ -47,10 +47,10 @@ def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Found], now: f
     horizon = now + fabric.spot_capacity.foresight
     if len(machines) <= pool.lowest(now, horizon):
         return False
-    going = _victims(pool, machines)
+    victims = _victims(pool, machines)
     for wanted_at, count in pool.trace.steps(now, horizon):
-        while len(going) > count:
-            scale_set, instance = going.pop(0)
+        while len(victims) > count:
+            scale_set, instance = victims.pop(0)
             at = max(wanted_at, now + fabric.settings.notice_seconds)
             _evict(fabric, pool, (scale_set, instance), now, at)
     return True

@@ -18,9 +18,9 @@ async def post(request: Request) -> Response:
     entries = [entries] if isinstance(entries, dict) else entries
     if not isinstance(entries, list):
         raise invalid("The body must be a capacity entry, or a list of them.")
-    fresh = fabric.spot_capacity.post([_dated(entry, fabric.now()) for entry in entries])
+    added = fabric.spot_capacity.post([_dated(entry, fabric.now()) for entry in entries])
     fabric.changed()
-    return JSONResponse({"value": [_row(s, fabric.now()) for s in fresh]}, status_code=201)
+    return JSONResponse({"value": [_row(s, fabric.now()) for s in added]}, status_code=201)
 
 
 async def get(request: Request) -> Response:

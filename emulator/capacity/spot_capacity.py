@@ -55,10 +55,10 @@ class SpotCapacity:
 
     def post(self, entries: list[Any]) -> list[CapacityEntry]:
         """Set the capacity of these places from now on, or raise ArmError."""
-        fresh = [parse(entry, Path.cwd()) for entry in entries]
-        self._posted = _override(self._posted, fresh)
+        added = [parse(entry, Path.cwd()) for entry in entries]
+        self._posted = _override(self._posted, added)
         self._write()
-        return fresh
+        return added
 
     def clear(self, region: str = "", size: str = "") -> int:
         """Take back what was posted, all of it or that of a place; the base stays."""
@@ -121,9 +121,9 @@ class SpotCapacity:
         return None
 
     def _write(self) -> None:
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps([entry.given for entry in self._posted]))
-        fresh.replace(self._file)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(json.dumps([entry.given for entry in self._posted]))
+        temporary.replace(self._file)
         self._arrange()
 
     def _arrange(self) -> None:

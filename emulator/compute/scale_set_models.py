@@ -63,15 +63,15 @@ def merged(old: ScaleSetRow, body: dict[str, Any]) -> ScaleSetRow:
     if location != old.location:
         raise elsewhere(old.name, old.location, old.group, location)
     tags = changes.pop("tags", None)
-    fresh = replace(
+    updated = replace(
         old,
         model=_merge(old.model, changes) | ({} if tags is None else {"tags": tags}),
         custom_data=old.custom_data if custom_data is None else custom_data,
         etag=old.etag + 1,
         error=None,
     )
-    _check_changes(old, fresh)
-    return replace(fresh, version=old.version + (_made_from(old) != _made_from(fresh)))
+    _check_changes(old, updated)
+    return replace(updated, version=old.version + (_made_from(old) != _made_from(updated)))
 
 
 def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -99,33 +99,33 @@ def _merge(old: dict[str, Any], changes: dict[str, Any]) -> dict[str, Any]:
     return merged
 
 
-def _check_changes(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
+def _check_changes(old: ScaleSetRow, updated: ScaleSetRow) -> None:
     """Raise ArmError for a change of what is fixed once a scale set is made."""
-    before, after = old.model["properties"], fresh.model["properties"]
+    before, after = old.model["properties"], updated.model["properties"]
     for member in FIXED:
         if before.get(member, UNSET.get(member)) != after.get(member, UNSET.get(member)):
             raise change_not_allowed(member)
     if after.get("singlePlacementGroup") and not before.get("singlePlacementGroup"):
         raise change_not_allowed("singlePlacementGroup")
     for path in FIXED_IN_PROFILE:
-        if _in_profile(old, path) != _in_profile(fresh, path):
+        if _in_profile(old, path) != _in_profile(updated, path):
             raise change_not_allowed(".".join(path) if len(path) > 1 else path[0])
-    if set(old.model.get("zones") or []) - set(fresh.model.get("zones") or []):
+    if set(old.model.get("zones") or []) - set(updated.model.get("zones") or []):
         raise change_not_allowed("zones")
-    size = fresh.model["sku"].get("name") or ""
+    size = updated.model["sku"].get("name") or ""
     if old.instances and size.lower() != str(old.model["sku"].get("name")).lower():
         raise invalid(
             "The emulator changes the size of a scale set only while it has no instances: set "
             "sku.capacity to 0 before.",
             target="sku.name",
         )
-    _check_price(old, fresh)
+    _check_price(old, updated)
 
 
-def _check_price(old: ScaleSetRow, fresh: ScaleSetRow) -> None:
-    if old.max_price == fresh.max_price:
+def _check_price(old: ScaleSetRow, updated: ScaleSetRow) -> None:
+    if old.max_price == updated.max_price:
         return
-    if fresh.model["properties"].get("upgradePolicy", {}).get("mode") == "Manual":
+    if updated.model["properties"].get("upgradePolicy", {}).get("mode") == "Manual":
         # The VMs keep the old price. Azure took such a PATCH with VMs allocated when
         # azure-libraries-for-net recorded CanCreateLowPriorityVMSSInstance.
         return

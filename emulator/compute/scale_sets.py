@@ -100,10 +100,10 @@ async def delete(request: Request) -> Response:
 def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") -> list[str]:
     """Add instances in an operation of this kind; return their ids. The caller says `changed`."""
     scale_set = fabric.state.resize(scale_set, count)
-    fresh = _add_instances(fabric, scale_set, count)
+    added = _add_instances(fabric, scale_set, count)
     seconds = fabric.settings.create_seconds
-    operations.begin_operation(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(fresh))
-    return fresh
+    operations.begin_operation(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(added))
+    return added
 
 
 def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> None:
@@ -218,7 +218,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
 
 
 def _add_instances(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> list[str]:
-    fresh, zones = [], scale_set.model.get("zones") or [""]
+    added, zones = [], scale_set.model.get("zones") or [""]
     first = scale_set.next_instance
     for number in range(first, first + count):
         name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
@@ -233,6 +233,6 @@ def _add_instances(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> list[s
             applied=scale_set.version,
         )
         fabric.state.put(instance)
-        fresh.append(name)
-    fabric.state.change(scale_set, next_instance=first + len(fresh))
-    return fresh
+        added.append(name)
+    fabric.state.change(scale_set, next_instance=first + len(added))
+    return added

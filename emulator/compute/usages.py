@@ -106,11 +106,11 @@ def used_cores(
 def check_quota(fabric: Fabric, scale_set: ScaleSetRow, vcpus: int) -> None:
     """Raise ArmError if bringing the scale set to its capacity exceeds a quota of the region."""
     region = Region(scale_set.subscription, scale_set.location)
-    coming = max(0, scale_set.capacity - len(scale_set.instances))
-    regular = 0 if scale_set.spot else coming
+    additional = max(0, scale_set.capacity - len(scale_set.instances))
+    regular = 0 if scale_set.spot else additional
     family, hidden = _size_of(scale_set).family, bool(scale_set.owner)
     for count, spot, name, label in (
-        (coming - regular, True, "lowPriorityCores", "LowPriorityCores"),
+        (additional - regular, True, "lowPriorityCores", "LowPriorityCores"),
         (regular, False, "cores", "Cores"),
         (regular, False, family, family),
     ):

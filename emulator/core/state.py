@@ -273,8 +273,8 @@ class FaultRow(FrozenRow):
 
     def live(self, now: float) -> bool:
         """Whether it can strike still."""
-        worn_out = self.count is not None and self.struck >= self.count
-        return not worn_out and (self.until is None or now < self.until)
+        is_exhausted = self.count is not None and self.struck >= self.count
+        return not is_exhausted and (self.until is None or now < self.until)
 
 
 @dataclass(frozen=True, slots=True)

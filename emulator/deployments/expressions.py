@@ -150,20 +150,20 @@ def _value(node: Node, scope: FunctionScope) -> Any:  # noqa: ANN401 - JSON
 
 def _member(target: Any, key: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(target, dict):
-        same = [name for name in target if name.lower() == str(key).lower()]
-        if same:
-            return target[key if key in target else same[0]]
-        wrong = (
+        matches = [name for name in target if name.lower() == str(key).lower()]
+        if matches:
+            return target[key if key in target else matches[0]]
+        message = (
             f"The language expression property '{key}' doesn't exist, available properties are "
             f"'{', '.join(target)}'."
         )
     elif isinstance(target, list) and isinstance(key, int):
         if 0 <= key < len(target):
             return target[key]
-        wrong = f"The language expression property array index '{key}' is out of bounds."
+        message = f"The language expression property array index '{key}' is out of bounds."
     else:
-        wrong = (
+        message = (
             f"The language expression property '{key}' can't be evaluated: its target is neither "
             "an object nor an array."
         )
-    raise TemplateError(wrong)
+    raise TemplateError(message)

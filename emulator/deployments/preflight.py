@@ -32,11 +32,11 @@ def check(fabric: Fabric, request: Request, name: str, plan: DeploymentPlan) -> 
     needs = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
     lacking = [(s, n) for s, n in needs if n and not permitted(fabric, caller, n)]
     if lacking:
-        begins = "The template deployment failed with error: "
+        prefix = "The template deployment failed with error: "
         if len(lacking) > 1:
-            begins = "Deployment failed with multiple errors: "
+            prefix = "Deployment failed with multiple errors: "
         reasons = ":".join(_lack(caller, step, need) for step, need in lacking)
-        raise invalid(f"{begins}'{reasons}'.", UNFIT)
+        raise invalid(f"{prefix}'{reasons}'.", UNFIT)
     details = []
     for step in plan.steps:
         if not step.wanted:

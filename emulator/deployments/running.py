@@ -94,10 +94,10 @@ class _Deployment:
         if not self._alive() or any(self._is(step, "running") for step in steps):
             return
         failures = [self._state(step)["error"] for step in steps if self._is(step, "failed")]
-        stuck = [step for step in steps if self._is(step, "")]
-        if stuck and not failures:
+        unstarted = [step for step in steps if self._is(step, "")]
+        if unstarted and not failures:
             error = invalid_template(
-                f"Circular dependency detected on resource: '{stuck[0].id}'. Please see "
+                f"Circular dependency detected on resource: '{unstarted[0].id}'. Please see "
                 "https://aka.ms/arm-syntax-resources for usage details."
             )
             failures = [error.body["error"]]

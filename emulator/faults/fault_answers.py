@@ -34,14 +34,14 @@ class Faulty:
             return
         request = Request(scope, receive)
         body = await request.body()
-        again = _again(body, receive)
+        replay = _again(body, receive)
         target = _target(fabric, request, body)
         fault = planted.take_fault(fabric.state, ANSWERS, target, fabric.now())
         if fault is None:
-            await self._app(scope, again, send)
+            await self._app(scope, replay, send)
             return
         fabric.changed()
-        await self._strike(fault, scope, again, send)
+        await self._strike(fault, scope, replay, send)
 
     async def _strike(self, fault: FaultRow, scope: Scope, receive: Receive, send: Send) -> None:
         match fault.kind, fault.when:

@@ -61,25 +61,25 @@ class Proxy:
         for line in broken:
             line.reset()
 
-    def admit(self, where: str) -> None:
+    def admit(self, address: str) -> None:
         """Return when traffic with this host may pass; raise Broken where it is to break."""
         with self._changed:
-            while mode := self._cut(where):
+            while mode := self._cut(address):
                 if mode == "reset":
                     raise ConnectionBroken
                 self._changed.wait()
 
-    def _cut(self, where: str) -> str:
-        return "" if where in ("", self._spared) else self._harm.cut(where)
+    def _cut(self, address: str) -> str:
+        return "" if address in ("", self._spared) else self._harm.cut(address)
 
     def _accept(self) -> None:
         while True:
-            near, _ = self._listener.accept()
-            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _in_thread(lambda near=near: self._serve(near))  # type: ignore[misc] # mypy takes the default for a parameter
+            client, _ = self._listener.accept()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _in_thread(lambda client=client: self._serve(client))  # type: ignore[misc] # mypy takes the default for a parameter
 
-    def _serve(self, near: socket.socket) -> None:
-        line = _Line(near, self.admit)
+    def _serve(self, client: socket.socket) -> None:
+        line = _Line(client, self.admit)
         with self._changed:
             self._lines.add(line)
         try:
@@ -92,9 +92,9 @@ class Proxy:
 class _Line:
     """One connection of a client, and the one behind it that serves its present host."""
 
-    def __init__(self, near: socket.socket, admit: Callable[[str], None]) -> None:
+    def __init__(self, client: socket.socket, admit: Callable[[str], None]) -> None:
         self.where = ""
-        self._near = near
+        self._near = client
         self._admit = admit
         self._far: socket.socket | None = None
         self._answers: threading.Thread | None = None
@@ -140,8 +140,8 @@ class _Line:
         else:
             self._pass(stream, self._far, request.length)
 
-    def _connect(self, where: str) -> socket.socket:
-        host, _, port = where.rpartition(":")
+    def _connect(self, address: str) -> socket.socket:
+        host, _, port = address.rpartition(":")
         far = socket.create_connection((host.strip("[]"), int(port)), timeout=30)
         far.settimeout(None)
         far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
@@ -243,10 +243,10 @@ def _line(stream: BufferedReader) -> bytes:
     return line
 
 
-def _acknowledge(near: socket.socket) -> None:
+def _acknowledge(client: socket.socket) -> None:
     """Now and not in 40 ms: urllib3 has Nagle's algorithm on towards proxies, and waits for it."""
     if sys.platform == "linux":
-        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _in_thread(call: Callable[[], None]) -> threading.Thread:

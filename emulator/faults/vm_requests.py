@@ -32,15 +32,15 @@ async def partition(request: Request) -> Response:
     and what is new is refused. Mending without ``to`` mends everything.
     """
     body = await read_order(request, "vm", "cut", "to", "mode")
-    cut, where, mode = body.get("cut", True), body.get("to"), body.get("mode", "drop")
-    if not isinstance(cut, bool) or mode not in harm.MODES or not isinstance(where, str | None):
+    cut, address, mode = body.get("cut", True), body.get("to"), body.get("mode", "drop")
+    if not isinstance(cut, bool) or mode not in harm.MODES or not isinstance(address, str | None):
         raise invalid("'cut' must be true or false, 'mode' drop or reset, 'to' a host pattern.")
 
     def change(done: Harm) -> None:
         if cut:
-            done.cuts[where or "*"] = mode
+            done.cuts[address or "*"] = mode
         else:
-            done.cuts = {p: m for p, m in done.cuts.items() if where not in (None, p)}
+            done.cuts = {p: m for p, m in done.cuts.items() if address not in (None, p)}
 
     done = await _do(fabric_of(request), body, change, proxied=True)
     return JSONResponse({"vm": body["vm"], "cuts": done.cuts})

@@ -164,16 +164,16 @@ def _pair(assignment: str) -> tuple[str, str]:
 
 def _note(folder: Path, container: dict[str, Any], name: str) -> None:
     """Remember a container that is to run again after a boot."""
-    noted = folder / "docker"
-    noted.mkdir(exist_ok=True)
-    fresh = noted / f"{name}.new"
-    fresh.write_text(json.dumps(container))
-    fresh.replace(noted / f"{name}.json")
+    target_folder = folder / "docker"
+    target_folder.mkdir(exist_ok=True)
+    temporary = target_folder / f"{name}.new"
+    temporary.write_text(json.dumps(container))
+    temporary.replace(target_folder / f"{name}.json")
 
 
 def _start_all(folder: Path) -> int:
-    for noted in sorted((folder / "docker").glob("*.json")):
-        _detach(folder, json.loads(noted.read_text()), noted.stem)
+    for file in sorted((folder / "docker").glob("*.json")):
+        _detach(folder, json.loads(file.read_text()), file.stem)
     return 0
 
 

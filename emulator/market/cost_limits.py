@@ -24,8 +24,8 @@ def refuse(fabric: Fabric, subscription: str) -> Response | None:
     """Count a call; the answer to one too many, or None."""
     if fabric.settings.throttling != "azure":
         return None
-    now, every = fabric.now(), _CALLS.setdefault(fabric, {})
-    calls = every.setdefault(subscription.lower(), deque())
+    now, by_subscription = fabric.now(), _CALLS.setdefault(fabric, {})
+    calls = by_subscription.setdefault(subscription.lower(), deque())
     while calls and calls[0] <= now - WINDOWS[0][1]:
         calls.popleft()
     waits, remaining = [], []

@@ -71,9 +71,9 @@ def _priced(price: Decimal | str) -> Row:
 
 
 def _planted(offer: SizeOffer, planted: PlantedPrice, now: datetime) -> Row:
-    usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
+    prices = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
     own = _meter(offer, planted.bought, _month(now))
-    return planted_prices.added(planted, own | _priced(usual[planted.bought]))
+    return planted_prices.added(planted, own | _priced(prices[planted.bought]))
 
 
 def _month(now: datetime) -> datetime:

@@ -75,12 +75,12 @@ def _restrictions(fabric: Fabric, offer: SizeOffer) -> list[dict[str, Any]]:
     restriction = restrictions.find(fabric, offer.size.name, offer.location)
     if restriction is None:
         return []
-    where: dict[str, Any] = {"locations": [offer.location]}
+    info: dict[str, Any] = {"locations": [offer.location]}
     return [
         {
             "type": "Zone" if restriction.zones else "Location",
             "values": [offer.location],
-            "restrictionInfo": where | ({"zones": restriction.zones} if restriction.zones else {}),
+            "restrictionInfo": info | ({"zones": restriction.zones} if restriction.zones else {}),
             "reasonCode": restriction.reason,
         }
     ]

@@ -110,8 +110,8 @@ def fill_group(draft: Draft) -> None:
 def fill_address(draft: Draft) -> None:
     """Add the usual SKU and properties of a public address."""
     draft.body["sku"] = {"name": "Standard", "tier": "Regional"} | draft.sku
-    usual = {"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}
-    draft.body["properties"] = usual | draft.properties
+    defaults = {"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}
+    draft.body["properties"] = defaults | draft.properties
 
 
 def check_gateway(draft: Draft) -> None:

@@ -52,13 +52,13 @@ def _check_rule(rule: Json) -> None:
     for blob_kind, actions in section(definition, "actions").items():
         if blob_kind not in ("baseBlob", "snapshot", "version"):
             raise _not_allowed(blob_kind, "definition.actions")
-        for action, when in actions.items():
+        for action, condition in actions.items():
             if action not in ACTIONS:
                 raise _not_allowed(action, f"definition.actions.{blob_kind}")
             # Azure tiers and ages block blobs; append blobs it can only delete.
             if "appendBlob" in types and action != "delete":
                 raise _not_allowed("appendBlob", f"definition.filters.blobTypes with {action}")
-            if isinstance(when, dict) and not when:
+            if isinstance(condition, dict) and not condition:
                 raise _not_allowed("null", f"definition.actions.{blob_kind}.{action}")
     if not section(definition, "actions"):
         raise _not_allowed("null", "definition.actions")
@@ -74,6 +74,6 @@ def _checked_types(filters: Json) -> list[str]:
     return types
 
 
-def _not_allowed(value: object, where: str) -> ArmError:
-    message = f"The value '{value}' is not allowed for property {where}."
+def _not_allowed(value: object, member: str) -> ArmError:
+    message = f"The value '{value}' is not allowed for property {member}."
     return invalid(message, "InvalidRequestPropertyValue")

@@ -132,16 +132,16 @@ def _resource_id(request: Request) -> str | None:
 
 
 def _answer(fabric: Fabric, principal: Principal, resource: str) -> dict[str, str]:
-    begins, ends = lifetime(fabric)
+    issued_at, expires_at = lifetime(fabric)
     about = principal.resource_id or _host_of(principal)
-    access = signer(fabric).issue(principal, resource, begins, ends, xms_mirid=about)
+    access = signer(fabric).issue(principal, resource, issued_at, expires_at, xms_mirid=about)
     return {
         "access_token": access,
         "client_id": principal.client_id,
         "expires_in": str(LIFETIME),
-        "expires_on": str(ends),
+        "expires_on": str(expires_at),
         "ext_expires_in": str(LIFETIME),
-        "not_before": str(begins),
+        "not_before": str(issued_at),
         "resource": resource,
         "token_type": "Bearer",
     }

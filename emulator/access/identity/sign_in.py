@@ -104,8 +104,8 @@ async def token(request: Request) -> Response:
     except SignInRefused as refusal:
         return _refused(fabric, refusal)
     extra_claims = {"xms_mirid": principal.resource_id} if principal.resource_id else {}
-    begins, ends = lifetime(fabric)
-    access = signer(fabric).issue(principal, audience, begins, ends, **extra_claims)
+    issued_at, expires_at = lifetime(fabric)
+    access = signer(fabric).issue(principal, audience, issued_at, expires_at, **extra_claims)
     answer: dict[str, Any] = {"token_type": "Bearer", "access_token": access}
     answer |= {"expires_in": LIFETIME, "ext_expires_in": LIFETIME}
     return JSONResponse(answer, headers={"Cache-Control": "no-store"})

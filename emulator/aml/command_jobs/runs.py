@@ -85,7 +85,7 @@ def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -
     before = private(job)["ending"]
     job_nodes = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
     living = [n for n in job_nodes if n.there]
-    was = properties(job)["status"]
+    old_status = properties(job)["status"]
     status = _status_when_heard(job, now)
     if len(living) == len(private(job)["nodes"]) and not before:
         job_orders.write(fabric, job, living)
@@ -98,10 +98,12 @@ def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -
     unpulled = job_orders.refused_pull(fabric, job, living)
     code = private(job)["exit_code"] if before else next(filter(None, codes), 0)
     observed = {"ending": ending, "unpulled": unpulled, "exit_code": code}
-    if status != was or any(private(job).get(name) != value for name, value in observed.items()):
+    if status != old_status or any(
+        private(job).get(name) != value for name, value in observed.items()
+    ):
         job = amend(fabric, job, {"status": status}, **observed)
     if ending == "":
-        return bool(status != was)
+        return bool(status != old_status)
     if ending != "Finalizing":
         job_orders.end(fabric, job, living, "kill" if ending in LOST else "cancel")
         if None in codes:
@@ -120,9 +122,9 @@ def _status_when_heard(job: ResourceRow, now: float) -> str:
 def _verdict(job: ResourceRow, living: list[ClusterNode], codes: list[int | None]) -> str:
     """Return the end of a running job; empty while it may go on."""
     facts = private(job)
-    going = any(node.state == "preempted" for node in living)
+    is_preempted = any(node.state == "preempted" for node in living)
     failed = any(codes)
-    if len(living) < len(facts["nodes"]) or (failed and going):
+    if len(living) < len(facts["nodes"]) or (failed and is_preempted):
         return str(facts["after_preemption"])
     if failed:
         return "Failed"

@@ -128,8 +128,8 @@ def _has_bad_windows_name(w: WantedScaleSet) -> bool:
 
 def _repairs_blindly(w: WantedScaleSet) -> bool:
     probed = w.vm("networkProfile.healthProbe")
-    watched = "applicationhealth" in str(w.vm("extensionProfile")).lower()
-    return bool(w.at("automaticRepairsPolicy.enabled")) and not probed and not watched
+    has_health_extension = "applicationhealth" in str(w.vm("extensionProfile")).lower()
+    return bool(w.at("automaticRepairsPolicy.enabled")) and not probed and not has_health_extension
 
 
 def _bad_prefix(w: WantedScaleSet) -> list[str]:
@@ -143,8 +143,8 @@ def _bad_domains(w: WantedScaleSet) -> list[int]:
 
 
 def _foreign_zones(w: WantedScaleSet) -> list[str]:
-    foreign = [zone for zone in w.row.model.get("zones") or [] if zone not in w.offer.zones]
-    return [",".join(foreign)] if foreign else []
+    unsupported = [zone for zone in w.row.model.get("zones") or [] if zone not in w.offer.zones]
+    return [",".join(unsupported)] if unsupported else []
 
 
 def _bad_keys(w: WantedScaleSet) -> list[Any]:
