@@ -122,26 +122,29 @@ async def count_evictions(
     evictions = {}
     for row in await conn.execute(_LOST, {"ids": [row.id for row in rows]}):
         present, noticed = set(row.vm_ids), set(row.noticed)
-        had = row.billed or row.instance_count  # an elastic job may begin with fewer
-        evictions[row.id] = (len(noticed), max(had - len(present) - len(noticed - present), 0))
+        machine_count = row.billed or row.instance_count  # an elastic job may begin with fewer
+        evictions[row.id] = (
+            len(noticed),
+            max(machine_count - len(present) - len(noticed - present), 0),
+        )
     return evictions
 
 
 async def record_survived_evictions(
-    conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]
+    conn: AsyncConnection, survivors: Sequence[tuple[AttemptRow, datetime]]
 ) -> None:
     """Count an eviction of attempts that go on, with the time when it became known.
 
     The caller has locked the attempts.
     """
-    if not went_on:
+    if not survivors:
         return
-    evictions = await count_evictions(conn, [row for row, _ in went_on])
+    evictions = await count_evictions(conn, [row for row, _ in survivors])
     parameters = {
-        "ids": [row.id for row, _ in went_on],
-        "ats": [at for _, at in went_on],
-        "noticed": [evictions[row.id][0] for row, _ in went_on],
-        "unnoticed": [evictions[row.id][1] for row, _ in went_on],
+        "ids": [row.id for row, _ in survivors],
+        "ats": [at for _, at in survivors],
+        "noticed": [evictions[row.id][0] for row, _ in survivors],
+        "unnoticed": [evictions[row.id][1] for row, _ in survivors],
     }
     await conn.execute(_OUTLIVE, parameters)
 
@@ -196,19 +199,19 @@ def _event(move: ClaimedAttemptMove, now: datetime) -> Event:
 
 
 def _sentence(row: AttemptRow, step: MoveAttempt) -> str:
-    which = f"Attempt {row.number}"
-    where = f"{row.instance_count} x {row.offering}"
+    subject = f"Attempt {row.number}"
+    offering = f"{row.instance_count} x {row.offering}"
     match step.to:
         case AttemptState.PROVISIONING:
-            return f"{which}: asking Azure for {where}"
+            return f"{subject}: asking Azure for {offering}"
         case AttemptState.STARTING:
             machines = step.reason or humanize.count_machines(row.instance_count)
-            return f"{which}: Azure has given {machines}; booting"
+            return f"{subject}: Azure has given {machines}; booting"
         case AttemptState.RUNNING:
-            return f"{which}: training"
+            return f"{subject}: training"
         case AttemptState.TERMINATING:
-            return f"{which}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
+            return f"{subject}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
         case _ if row.state is AttemptState.PENDING:
-            return f"{which}: ended before any machine was asked for"
+            return f"{subject}: ended before any machine was asked for"
         case _:
-            return f"{which}: its scale set is gone, cost is final"
+            return f"{subject}: its scale set is gone, cost is final"

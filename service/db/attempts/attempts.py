@@ -191,7 +191,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
     stop_as = Outcome.CANCELLED if job["cancel_requested_at"] else stop_as
     spot = row.offering.capacity_type is CapacityType.SPOT
     since = job["moves_since"] if spot else job["returns_since"]
-    moving = stop_as is None and since is not None and since >= row.created_at
+    is_moving = stop_as is None and since is not None and since >= row.created_at
     creates = row.deferred_call is CloudCall.CREATE
     return Attempt(
         id=row.id,
@@ -202,9 +202,9 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         offering=row.offering,
         instance_count=row.instance_count,
         outcome=row.outcome,
-        stop_as=Outcome.PAUSED if moving else stop_as,
+        stop_as=Outcome.PAUSED if is_moving else stop_as,
         because=(MOVES_TO_ON_DEMAND if spot else RETURNS_TO_SPOT)
-        if moving
+        if is_moving
         else OVER_BUDGET
         if stop_as is Outcome.OVER_BUDGET
         else "",

@@ -177,7 +177,7 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[OpenedGener
 
 async def begin_all(
     conn: AsyncConnection,
-    begun: Sequence[Generation],
+    generations: Sequence[Generation],
     after_error: Collection[str],
     now: datetime,
     saves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
@@ -189,13 +189,13 @@ async def begin_all(
     order. A job that lost no step is not in the result.
     """
     parameters: dict[str, list[Any]] = {
-        "jobs": [g.job_id for g in begun],
-        "numbers": [g.number for g in begun],
-        "attempts": [g.attempt_id for g in begun],
-        "contents": [json.dumps(g.to_plain()) for g in begun],
-        "starts": [g.checkpoint.step if g.checkpoint else 0 for g in begun],
-        "errors": [int(g.job_id in after_error) for g in begun],
-        "saves": [json.dumps(saves.get(g.job_id, {})) for g in begun],
+        "jobs": [g.job_id for g in generations],
+        "numbers": [g.number for g in generations],
+        "attempts": [g.attempt_id for g in generations],
+        "contents": [json.dumps(g.to_plain()) for g in generations],
+        "starts": [g.checkpoint.step if g.checkpoint else 0 for g in generations],
+        "errors": [int(g.job_id in after_error) for g in generations],
+        "saves": [json.dumps(saves.get(g.job_id, {})) for g in generations],
     }
     await locks.before_writing(conn, jobs, parameters["jobs"])
     rows = await conn.execute(_BEGIN, parameters | {"now": now})

@@ -59,8 +59,8 @@ async def holds_by_offering(
         evictions = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
         (_, first), *continued = _lives(row)
         holds.setdefault(offering, []).append(first)
-        for begun, life in continued:
-            later[offering] = later.get(offering, NO_EXPOSURE) + Exposure.of([life], begun)
+        for age, life in continued:
+            later[offering] = later.get(offering, NO_EXPOSURE) + Exposure.of([life], age)
         if evictions:
             ago = (now - max(evictions)).total_seconds()
             evicted[offering] = min(ago, evicted.get(offering, ago))

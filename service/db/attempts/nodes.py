@@ -126,8 +126,8 @@ async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:
     """Write a record, new or known."""
     values = {k: v for k, v in asdict(record).items() if k not in _NOT_COLUMNS}
     values |= {"heard_at": datetime.fromtimestamp(record.heard_at, UTC), **extra}
-    fresh = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
-    statement = upsert(nodes).values(fresh)
+    row = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
+    statement = upsert(nodes).values(row)
     await conn.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
 
 

@@ -45,15 +45,17 @@ async def claim(
     kind: str,
     names: Collection[str],
     now: datetime,
-    again: timedelta | None = None,
+    repeat_after: timedelta | None = None,
 ) -> list[str]:
     """Return the names whose alarm the caller must raise now, in order; no other replica gets them.
 
-    ``again``: the time after which an alarm is repeated; None: never.
+    ``repeat_after``: the time after which an alarm is repeated; None: never.
     """
     c = alarms.c
     # A time far ahead was set by a wrong clock.
-    later = (c.told_at <= now - again, c.told_at > now + again) if again else ()
+    later = (
+        (c.told_at <= now - repeat_after, c.told_at > now + repeat_after) if repeat_after else ()
+    )
     due = or_(c.told_at.is_(None), *later)
     statement = update(alarms).where(c.kind == kind, among(c.name, names), due).values(told_at=now)
     return sorted((await conn.execute(statement.returning(c.name))).scalars())

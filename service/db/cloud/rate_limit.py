@@ -72,6 +72,6 @@ async def take(
     for request in requests:
         for kind in request.buckets:
             tokens[request.region, kind] -= request.count
-        of_each = (b.wait(tokens[request.region, kind]) for kind, b in request.buckets.items())
-        waits.append(max(of_each, default=timedelta(0)))
+        bucket_waits = (b.wait(tokens[request.region, kind]) for kind, b in request.buckets.items())
+        waits.append(max(bucket_waits, default=timedelta(0)))
     return waits

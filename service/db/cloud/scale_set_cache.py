@@ -19,18 +19,18 @@ from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 ALL = "all"  # the one scope: a resource group has the sets of every region
 
 
-async def claim(conn: AsyncConnection, now: datetime, every: timedelta) -> bool:
+async def claim(conn: AsyncConnection, now: datetime, interval: timedelta) -> bool:
     """Claim this round's request for the list; return True to one replica.
 
-    If that replica dies, another one claims the next round, ``every`` later. A round more than two
-    away was set by a clock that is ahead, and is ignored.
+    If that replica dies, another one claims the next round, ``interval`` later. A round more than
+    two away was set by a clock that is ahead, and is ignored.
     """
     c = cloud_listings.c
     first = upsert(cloud_listings).values(scope=ALL, due_at=now).on_conflict_do_nothing()
     await conn.execute(first)
-    due = or_(c.due_at <= now, c.due_at > now + 2 * every)
+    due = or_(c.due_at <= now, c.due_at > now + 2 * interval)
     statement = update(cloud_listings).where(c.scope == ALL, due)
-    claimed = await conn.execute(statement.values(due_at=now + every).returning(c.scope))
+    claimed = await conn.execute(statement.values(due_at=now + interval).returning(c.scope))
     return claimed.one_or_none() is not None
 
 

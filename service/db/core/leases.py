@@ -123,9 +123,9 @@ class LeaseRenewer:
     """Renews leases in the background for as long as their steps take, all of a table together."""
 
     def __init__(
-        self, engine: AsyncEngine, now: Callable[[], datetime], every: float = RENEW_SECONDS
+        self, engine: AsyncEngine, now: Callable[[], datetime], interval: float = RENEW_SECONDS
     ) -> None:
-        self._engine, self._now, self._every = engine, now, every
+        self._engine, self._now, self._every = engine, now, interval
         self._held: dict[str, list[Claim]] = {}  # by table
         self._renewing: asyncio.Task[None] | None = None
 
@@ -169,10 +169,10 @@ async def renewing(
     engine: AsyncEngine,
     claim: Claim,
     now: Callable[[], datetime],
-    every: float = RENEW_SECONDS,
+    interval: float = RENEW_SECONDS,
 ) -> AsyncIterator[None]:
     """Renew one lease in the background for as long as its step takes."""
-    async with LeaseRenewer(engine, now, every).renewing(claim):
+    async with LeaseRenewer(engine, now, interval).renewing(claim):
         yield
 
 
@@ -256,15 +256,15 @@ async def lock_all_claimed(conn: AsyncConnection, claims: Sequence[Claim]) -> di
     that two batches cannot deadlock.
     """
     table = claims[0].table
-    of_ours = {claim.row_id: claim for claim in claims}
+    by_id = {claim.row_id: claim for claim in claims}
     c = table.c
     columns = (c.id, c.lease_token, c.state, c.hints)
-    query = select(*columns).where(among(c.id, of_ours)).order_by(c.id)
+    query = select(*columns).where(among(c.id, by_id)).order_by(c.id)
     rows = await conn.execute(query.with_for_update(key_share=True))
     return {
         row.id: row.hints
         for row in rows
-        if (row.lease_token, row.state) == (of_ours[row.id].token, of_ours[row.id].row.state)
+        if (row.lease_token, row.state) == (by_id[row.id].token, by_id[row.id].row.state)
     }
 
 

@@ -23,12 +23,12 @@ async def lock_rows(
 
 
 async def before_writing(
-    conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
+    conn: AsyncConnection, table: Table, ids: Collection[str], *conditions: ColumnElement[bool]
 ) -> None:
-    """Lock rows as ``take`` does, ahead of a write to several; a single row needs no order.
+    """Lock rows as ``lock_rows`` does, ahead of a write to several; a single row needs no order.
 
-    The write must check ``such`` again. Without ``such`` a batch waits for rows that it will not
-    write.
+    The write must check ``conditions`` again. Without them a batch waits for rows that it will
+    not write.
     """
     if len(ids) > 1:
-        await lock_rows(conn, table, ids, *such)
+        await lock_rows(conn, table, ids, *conditions)

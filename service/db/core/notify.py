@@ -125,6 +125,6 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):  # wait_for would make a task for each
             await event.wait()
-    happened = event.is_set()
+    is_notified = event.is_set()
     event.clear()
-    return happened
+    return is_notified

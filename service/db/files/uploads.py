@@ -157,8 +157,8 @@ async def find_in_parts(
 async def claim(conn: AsyncConnection, upload_id: str, token: str, now: datetime) -> None:
     """Claim the upload for the request that completes it; the caller has locked its row."""
     statement = update(uploads).where(uploads.c.id == upload_id, _UNDER_WAY)
-    fresh = {"claim": token, "touched_at": now, "received_bytes": 0, "examples": 0}
-    await conn.execute(statement.values(fresh))
+    values = {"claim": token, "touched_at": now, "received_bytes": 0, "examples": 0}
+    await conn.execute(statement.values(values))
 
 
 async def release(conn: AsyncConnection, upload_id: str, token: str) -> None:

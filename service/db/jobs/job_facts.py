@@ -178,9 +178,9 @@ class JobOverview:
         )
 
     def _remaining(self, after: EvictionWait) -> RemainingTime:
-        job, every = self.job, checkpoint_interval.spot_interval(self.job.progress)
+        job, interval = self.job, checkpoint_interval.spot_interval(self.job.progress)
         return forecast.forecast_remaining(
-            ForecastInputs.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
+            ForecastInputs.of_plan(job.plan).as_it_runs(interval, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),
             seconds_per_step=job.progress.get("seconds_per_step"),
             running=self.machines.running > 0,
@@ -218,15 +218,15 @@ class _Alone:
 
 @cache
 def overview_query(
-    which: str, *, extra_columns: str = "", and_shown: str = "", order: str = ""
+    condition: str, *, extra_columns: str = "", and_shown: str = "", order: str = ""
 ) -> TextClause:
-    """Return the query for the rows of ``jobs`` that ``which`` selects.
+    """Return the query for the rows of ``jobs`` that ``condition`` selects.
 
     ``extra_columns`` are further columns of the inner select, ``order`` orders the outer one.
     """
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
-    parts = {"columns": columns + extra_columns, "terminal": terminal, "which": which}
+    parts = {"columns": columns + extra_columns, "terminal": terminal, "which": condition}
     parts["and_shown"] = and_shown
     parts |= {"spent": machine_cost(), "on_demand": machine_cost("on_demand_hourly")}
     parts |= {"kept": storage_cost(), "gib": f"{GIB}.0"}

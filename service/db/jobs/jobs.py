@@ -208,23 +208,23 @@ async def request_once(
     now: datetime,
     column: str,
     *,
-    back: bool = False,
+    clear: bool = False,
 ) -> bool:
-    """Set ``column``, the time of a request, or clear it with ``back``; wake reconcilers.
+    """Set ``column``, the time of a request, or clear it with ``clear``; wake reconcilers.
 
     Return False and write nothing if the project has no such job, the job is over, or the request
-    is set (``back``: missing) already.
+    is set (``clear``: missing) already.
     """
     requested_at = jobs.c[column]
     conditions = (
         jobs.c.project_id == project_id,
         jobs.c.state.not_in(JOB_TERMINAL),
-        requested_at.is_not(None) if back else requested_at.is_(None),
+        requested_at.is_not(None) if clear else requested_at.is_(None),
     )
     result = await conn.execute(select(jobs.c.id).where(jobs.c.id == job_id, *conditions))
     if result.first() is None:
         return False
-    return await _request(conn, job_id, conditions, now, {column: None if back else now})
+    return await _request(conn, job_id, conditions, now, {column: None if clear else now})
 
 
 async def request_if_unchanged(
@@ -253,9 +253,9 @@ async def _request(
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
     ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
     await leases.enqueue_all(conn, attempts, ids, now)  # locks: attempts, then the job
-    looked_at = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
+    wake_up = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
     statement = update(jobs).where(jobs.c.id == job_id, *conditions).returning(jobs.c.id)
-    done = await conn.execute(statement.values(**columns, **looked_at))
+    done = await conn.execute(statement.values(**columns, **wake_up))
     await notify.notify(conn, notify.DUE)
     return done.one_or_none() is not None
 

@@ -89,12 +89,12 @@ async def of_project(
 async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
     """Return bills of no project: UNTAGGED, and tags of unknown attempts as ""; dearest first."""
     has_attempt = exists().where(attempts.c.id == _b.attempt_id)
-    whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
+    owner = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
     sums = (func.sum(_b.quantity).label("quantity"), func.sum(_b.amount).label("amount"))
     query = (
-        select(func.min(_b.day).label("day"), whose, _b.category, *sums)
+        select(func.min(_b.day).label("day"), owner, _b.category, *sums)
         .where(_b.day >= since, _b.day <= until, ~has_attempt)
-        .group_by(whose, _b.category)
+        .group_by(owner, _b.category)
         .order_by(func.sum(_b.amount).desc())
     )
     return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]

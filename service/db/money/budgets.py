@@ -167,8 +167,8 @@ async def set_terms(
     values: dict[str, Any] = {"terms": terms.as_dict(), "waits_for": ""}
     if terms.budget != before.budget:
         values["budget_told"] = 0
-        moving = jobs.c.moves_since.is_not(None)
-        values["at_risk_at"] = case((moving, jobs.c.at_risk_at), else_=None)
+        is_moving = jobs.c.moves_since.is_not(None)
+        values["at_risk_at"] = case((is_moving, jobs.c.at_risk_at), else_=None)
     if any(getattr(terms, name) != getattr(before, name) for name in _OF_RISK):
         values |= {"at_risk_at": None, "moves_since": None, "returns_since": None}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
@@ -276,17 +276,19 @@ def _caps(r: RowMapping) -> BudgetCaps:
 
 def _hold(r: RowMapping) -> BudgetHold:
     state = AttemptState(r["state"])
-    leaving = state is AttemptState.TERMINATING
-    anew = r["refilled_at"] if r["refills"] and not leaving else None  # else all have arrived
-    ordered_at = anew or r["created_at"]
-    come = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
+    is_leaving = state is AttemptState.TERMINATING
+    refilled_at = (
+        r["refilled_at"] if r["refills"] and not is_leaving else None
+    )  # else all have arrived
+    ordered_at = refilled_at or r["created_at"]
+    has_arrived = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
     return BudgetHold(
         hourly=r["hourly"],
         machines=r["instance_count"],
         billed=r["billed"],
         known=r["known"],
-        ordered_at=None if come or state is AttemptState.PENDING else r["created_at"],
-        refilled_at=anew,
-        leaving=leaving,
+        ordered_at=None if has_arrived or state is AttemptState.PENDING else r["created_at"],
+        refilled_at=refilled_at,
+        leaving=is_leaving,
         save_seconds=r["save_seconds"],
     )

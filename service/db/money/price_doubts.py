@@ -38,9 +38,9 @@ async def doubts_about(conn: AsyncConnection, meters: Collection[str]) -> dict[s
 
 async def save(conn: AsyncConnection, meter: str, doubt: PriceDoubt, now: datetime) -> None:
     """Store the doubt in place of the meter's earlier one."""
-    news = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
-    new = upsert(market_looks).values(what=_PREFIX + meter, **news)
-    await conn.execute(new.on_conflict_do_update(index_elements=[_looks.what], set_=news))
+    values = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
+    new = upsert(market_looks).values(what=_PREFIX + meter, **values)
+    await conn.execute(new.on_conflict_do_update(index_elements=[_looks.what], set_=values))
 
 
 async def remove(conn: AsyncConnection, meter: str) -> None:

@@ -132,8 +132,8 @@ async def newest(
 
 async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
     """Revoke the key; a repeated call keeps the time of the first revocation."""
-    still = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-    await conn.execute(update(api_keys).where(*still).values(revoked_at=now))
+    conditions = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+    await conn.execute(update(api_keys).where(*conditions).values(revoked_at=now))
     await notify.notify(conn, TOPIC)
 
 
@@ -159,8 +159,8 @@ async def count(conn: AsyncConnection, project_id: str) -> int:
 async def touch(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
     """Record that the key is used, unless a use since ``before`` is recorded."""
     used = api_keys.c.last_used_at
-    stale = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
-    await conn.execute(update(api_keys).where(*stale).values(last_used_at=now))
+    conditions = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
+    await conn.execute(update(api_keys).where(*conditions).values(last_used_at=now))
 
 
 def _key(row: RowMapping) -> Key:

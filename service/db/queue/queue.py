@@ -140,8 +140,8 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
         _c.admitted_at.is_not(None),
         idle_since <= now - ADMISSION_HOLD,
     )
-    sent = update(queue).where(*conditions).values(request | waits).returning(_c.job_id)
-    if (await conn.execute(sent)).one_or_none() is None:
+    statement = update(queue).where(*conditions).values(request | waits).returning(_c.job_id)
+    if (await conn.execute(statement)).one_or_none() is None:
         return False
     await notify.notify(conn, TOPIC)
     return True
@@ -165,10 +165,10 @@ async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timed
     lives away was set by a clock that is ahead, and is ignored.
     """
     c = turns.c
-    free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
+    is_free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
     values = {"holder": holder, "ends_at": now + life}
     first = upsert(turns).values(what=_TURN, **values)
-    statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=free)
+    statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=is_free)
     return (await conn.execute(statement.returning(c.what))).one_or_none() is not None
 
 
@@ -251,8 +251,8 @@ async def admitted_usage(
     conn: AsyncConnection, project_ids: Collection[str] | None = None
 ) -> dict[str, tuple[int, int]]:
     """Return the numbers of admitted jobs and of their GPUs by project; None: all projects."""
-    counted = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
-    query = select(*counted).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
+    columns = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
+    query = select(*columns).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
     if project_ids is not None:
         query = query.where(_c.project_id.in_(project_ids))
     return {project_id: (many, gpus) for project_id, many, gpus in await conn.execute(query)}
@@ -286,9 +286,9 @@ async def write_standings(
     await conn.execute(_TELL, {"ids": ids, **members})
 
 
-async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: datetime) -> None:
+async def note_waits(conn: AsyncConnection, reasons: Mapping[str, str], now: datetime) -> None:
     """Add an event to each of these jobs that it began to wait, and why."""
-    await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in whys.items()}, now)
+    await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in reasons.items()}, now)
 
 
 async def _note(

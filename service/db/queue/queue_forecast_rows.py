@@ -81,13 +81,13 @@ def _asks(row: Row[Any]) -> QueueEntry:
 
 
 def _holds(row: Row[Any]) -> CoreHold:
-    leaves = row.state == AttemptState.TERMINATING
-    machines, sku = row.running if leaves else row.instance_count, lookup(row.vm_size)
+    is_leaving = row.state == AttemptState.TERMINATING
+    machines, sku = row.running if is_leaving else row.instance_count, lookup(row.vm_size)
     return CoreHold(
         project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),
-        ends=_LEAVES if leaves else _remaining(row, running=row.state == AttemptState.RUNNING),
+        ends=_LEAVES if is_leaving else _remaining(row, running=row.state == AttemptState.RUNNING),
     )
 
 

@@ -47,15 +47,19 @@ async def of(
     conn: AsyncConnection,
     holdings: Mapping[str, tuple[int, int]],
     project_ids: Collection[str],
-    usual: ProjectQuota,
+    default: ProjectQuota,
 ) -> list[ProjectUsage]:
     """Return projects with quotas and usage; ``holdings``: their admitted jobs and GPUs."""
     tables = projects.outerjoin(quotas, _q.project_id == projects.c.id)
     columns = (projects.c.id, projects.c.name, _q.project_id, _q.max_jobs, _q.max_gpus, _q.weight)
     query = select(*columns).select_from(tables).where(projects.c.id.in_(project_ids))
     usages = []
-    for id_, name, own, max_jobs, max_gpus, weight in await conn.execute(query):
-        quota = ProjectQuota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight) if own else usual
+    for id_, name, quota_id, max_jobs, max_gpus, weight in await conn.execute(query):
+        quota = (
+            ProjectQuota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
+            if quota_id
+            else default
+        )
         many, gpus = holdings.get(id_, (0, 0))
         usages.append(ProjectUsage(id=id_, name=name, quota=quota, jobs=many, gpus=gpus))
     return usages
@@ -69,15 +73,17 @@ async def put(conn: AsyncConnection, project_id: str, quota: ProjectQuota) -> No
     await notify.notify(conn, TOPIC)
 
 
-async def claim_region(conn: AsyncConnection, region: str, now: datetime, every: timedelta) -> bool:
+async def claim_region(
+    conn: AsyncConnection, region: str, now: datetime, interval: timedelta
+) -> bool:
     """Claim this round's query of a region's cores; return True to one replica.
 
     A round more than two away was set by a clock that is ahead, and is ignored.
     """
-    due = (_c.due_at <= now) | (_c.due_at > now + 2 * every)
-    new = upsert(core_quotas).values(region=region, due_at=now + every)
+    due = (_c.due_at <= now) | (_c.due_at > now + 2 * interval)
+    new = upsert(core_quotas).values(region=region, due_at=now + interval)
     statement = new.on_conflict_do_update(
-        index_elements=[_c.region], set_={"due_at": now + every}, where=due
+        index_elements=[_c.region], set_={"due_at": now + interval}, where=due
     )
     return (await conn.execute(statement.returning(_c.region))).one_or_none() is not None
 
@@ -87,15 +93,15 @@ async def learn(
 ) -> None:
     """Store Azure's limit and usage; usage beyond our own machines counts as others'."""
     own_cores = await _in_azure(conn, region)
-    news = {"read_at": now, "cores": limit, "others": max(used - own_cores, 0)}
-    await conn.execute(update(core_quotas).where(_c.region == region).values(news))
+    values = {"read_at": now, "cores": limit, "others": max(used - own_cores, 0)}
+    await conn.execute(update(core_quotas).where(_c.region == region).values(values))
     await notify.notify(conn, TOPIC)
 
 
 async def any_region(conn: AsyncConnection, now: datetime) -> bool:
     """Return whether the quota of any region is known."""
-    fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
-    query = select(_c.region).where(*fresh).limit(1)
+    conditions = (_c.cores.is_not(None), _c.read_at > now - STALE)
+    query = select(_c.region).where(*conditions).limit(1)
     return (await conn.execute(query)).scalar_one_or_none() is not None
 
 
@@ -108,8 +114,8 @@ async def regions(
     of jobs admitted after it do not count either: else two jobs that do not both fit would wait for
     each other.
     """
-    fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
-    rows = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*fresh))).all()
+    conditions = (_c.cores.is_not(None), _c.read_at > now - STALE)
+    rows = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*conditions))).all()
     if not rows:
         return {}
     # One statement sees one snapshot: cores that pass from a reservation to a committed attempt are
@@ -154,14 +160,16 @@ async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place
     return row and _Place(*row)
 
 
-def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
+def _of_attempts(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return a query for Spot machines of attempts: ordered and running, by pool and size."""
     machine_count = func.jsonb_array_length(_a.vm_ids)
-    leaving = _a.state == AttemptState.TERMINATING
+    is_leaving = _a.state == AttemptState.TERMINATING
     return (
-        select(_a_pool, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(machine_count))
-        .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *which)
-        .group_by(_a_pool, _a.vm_size, leaving)
+        select(
+            _a_pool, _a.vm_size, is_leaving, func.sum(_a.instance_count), func.sum(machine_count)
+        )
+        .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *conditions)
+        .group_by(_a_pool, _a.vm_size, is_leaving)
     )
 
 
@@ -176,8 +184,8 @@ async def _cores(
 ) -> Counter[str]:
     """Sum cores by region; machines being deleted count as far as they were last seen."""
     totals = Counter[str]()
-    for region, size, leaves, ordered, running in await conn.execute(machines):
+    for region, size, is_leaving, ordered, running in await conn.execute(machines):
         sku = lookup(size)
         vcpus = 1 if size == _CORE else sku.vcpus if sku else 0
-        totals[region] += int(running if leaves else ordered) * vcpus
+        totals[region] += int(running if is_leaving else ordered) * vcpus
     return totals

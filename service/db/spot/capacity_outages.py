@@ -70,9 +70,9 @@ async def end(conn: AsyncConnection, offering: Offering) -> None:
 
 async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
     row: dict[str, object] = dict(zip(NAMES, values(shortage.offering), strict=True))
-    news = {name: getattr(shortage, name) for name in _TOLD}
-    into = upsert(shortages).values(row | news)
-    await conn.execute(into.on_conflict_do_update(index_elements=_KEY, set_=news))
+    columns = {name: getattr(shortage, name) for name in _TOLD}
+    statement = upsert(shortages).values(row | columns)
+    await conn.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=columns))
 
 
 def _parsed(row: Row[Any]) -> Shortage:

@@ -64,11 +64,11 @@ async def bands(conn: AsyncConnection, pools: Iterable[SpotPool]) -> dict[SpotPo
 
 
 async def save_bands(
-    conn: AsyncConnection, news: Mapping[SpotPool, EvictionBand], now: datetime
+    conn: AsyncConnection, latest: Mapping[SpotPool, EvictionBand], now: datetime
 ) -> None:
     """Write eviction bands: a changed band gets a new row, the same one a new `seen_at`."""
-    current = await bands(conn, news)
-    for pool, band in sorted(news.items()):
+    current = await bands(conn, latest)
+    for pool, band in sorted(latest.items()):
         before = current.get(pool)
         if before is None or before.band is not band:
             row = {**pool._asdict(), "since": now, "seen_at": now, "band": band.value}
@@ -80,12 +80,12 @@ async def save_bands(
 
 
 async def save_prices(
-    conn: AsyncConnection, news: Mapping[SpotPool, Collection[PricePoint]], now: datetime
+    conn: AsyncConnection, prices: Mapping[SpotPool, Collection[PricePoint]], now: datetime
 ) -> None:
     """Write prices; a newer report of the same price point replaces the older one."""
     rows = [
         {**pool._asdict(), "at": point.at, "hourly": point.hourly, "seen_at": now}
-        for pool, points in sorted(news.items())
+        for pool, points in sorted(prices.items())
         for point in points
     ]
     if not rows:
@@ -120,23 +120,23 @@ async def prices(
 
 
 async def save_scores(
-    conn: AsyncConnection, news: Mapping[SpotPool, PlacementScore], machines: int, now: datetime
+    conn: AsyncConnection, scores: Mapping[SpotPool, PlacementScore], machines: int, now: datetime
 ) -> None:
     """Replace all placement scores; an unchanged score keeps its `since`."""
-    keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(news))
+    keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(scores))
     await conn.execute(delete(spot_scores).where(keep))
     common = {"machines": machines, "since": now, "seen_at": now}
-    rows = [{**p._asdict(), "score": s.value, **common} for p, s in sorted(news.items())]
+    rows = [{**p._asdict(), "score": s.value, **common} for p, s in sorted(scores.items())]
     if not rows:
         return
     new = upsert(spot_scores).values(rows)
     updates: dict[str, Any] = {n: new.excluded[n] for n in ("score", "machines", "seen_at")}
-    same = and_(
+    is_unchanged = and_(
         _scores.score == new.excluded.score,
         _scores.machines == new.excluded.machines,
         _scores.seen_at > now - SCORE_MAX_AGE,
     )
-    updates["since"] = case((same, _scores.since), else_=now)
+    updates["since"] = case((is_unchanged, _scores.since), else_=now)
     key = [_scores.region, _scores.vm_size]
     await conn.execute(new.on_conflict_do_update(index_elements=key, set_=updates))
 

@@ -39,7 +39,7 @@ async def record(
 ) -> None:
     """Record that these attempts have a policy until then, and the job's others none."""
     c = attempts.c
-    has = c.id.in_(attempt_ids)
-    touched = or_(has, c.access_until.is_not(None))
-    values = {"access_until": case((has, until), else_=None)}
-    await conn.execute(update(attempts).where(c.job_id == job_id, touched).values(values))
+    is_listed = c.id.in_(attempt_ids)
+    condition = or_(is_listed, c.access_until.is_not(None))
+    values = {"access_until": case((is_listed, until), else_=None)}
+    await conn.execute(update(attempts).where(c.job_id == job_id, condition).values(values))

@@ -59,10 +59,10 @@ async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[Checkpoi
     """Return findings on the job's checkpoints that are still in use, by path, oldest first."""
     c, k = findings.c, checkpoints.c
     columns = [c[name] for name in CheckpointFinding.__dataclass_fields__]
-    still = (k.job_id == c.job_id) & (k.path == c.path)
+    join_condition = (k.job_id == c.job_id) & (k.path == c.path)
     query = (
         select(c.path, *columns)
-        .join(checkpoints, still)
+        .join(checkpoints, join_condition)
         .where(c.job_id == job_id, k.dropped_at.is_(None), k.broken_because.is_(None))
         .order_by(c.generation, c.node_id)
     )

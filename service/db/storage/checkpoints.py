@@ -61,11 +61,11 @@ async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[Stored
     return await _stored(conn, checkpoints.c.job_id.in_(of_project))
 
 
-async def _stored(conn: AsyncConnection, which: ColumnElement[bool]) -> list[StoredCheckpoint]:
+async def _stored(conn: AsyncConnection, condition: ColumnElement[bool]) -> list[StoredCheckpoint]:
     c = checkpoints.c
     query = (
         select(*(c[f.name] for f in fields(StoredCheckpoint)))
-        .where(which, c.dropped_at.is_(None), c.broken_because.is_(None))
+        .where(condition, c.dropped_at.is_(None), c.broken_because.is_(None))
         .ext(distinct_on(c.job_id, c.step))
         .order_by(c.job_id.desc(), c.step.desc(), c.generation.desc())
     )

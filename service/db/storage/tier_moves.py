@@ -173,8 +173,8 @@ def _if_begun(charge: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
 
 
 def _query() -> Select[Any]:
-    where = tier_moves.c.checkpoint_id == checkpoints.c.id
-    return select(*_COLUMNS, checkpoints.c.step).outerjoin(checkpoints, where)
+    join_condition = tier_moves.c.checkpoint_id == checkpoints.c.id
+    return select(*_COLUMNS, checkpoints.c.step).outerjoin(checkpoints, join_condition)
 
 
 def _move(row: Row[Any]) -> TierMove:

@@ -36,12 +36,12 @@ class ScaleSetList:
     listed_at: datetime  # when it was asked for
     sets: Mapping[str, ListedScaleSet]
 
-    def is_fresh(self, now: datetime, every: timedelta) -> bool:
+    def is_fresh(self, now: datetime, interval: timedelta) -> bool:
         """Return whether the list is recent enough, given the interval between lists.
 
         A list from the future was written by a replica whose clock is wrong.
         """
-        return -every <= now - self.listed_at <= STALE_ROUNDS * every
+        return -interval <= now - self.listed_at <= STALE_ROUNDS * interval
 
 
 @dataclass(frozen=True, kw_only=True)

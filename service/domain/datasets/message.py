@@ -92,8 +92,8 @@ def odd_roles(roles: list[str]) -> Iterator[DatasetProblem]:
 def with_names(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
     """Yield each message with its name: its number, after the name of its part of the row."""
     for part, messages in parts.items():
-        begin = f"{part}, message" if part else "message"
-        yield from ((f"{begin} {number}", m) for number, m in enumerate(messages, 1))
+        prefix = f"{part}, message" if part else "message"
+        yield from ((f"{prefix} {number}", m) for number, m in enumerate(messages, 1))
 
 
 def odd_messages(
@@ -227,10 +227,10 @@ _MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], DatasetProblem | None], ...] =
 
 def _texts(message: Message) -> tuple[str, ...]:
     """Return the texts of a message: content and reasoning."""
-    content, thoughts = message.get("content"), message.get("reasoning_content") or ""
+    content, reasoning = message.get("content"), message.get("reasoning_content") or ""
     if isinstance(content, str):
-        return (content, thoughts)
-    return (*(part["text"] for part in content or ()), thoughts)
+        return (content, reasoning)
+    return (*(part["text"] for part in content or ()), reasoning)
 
 
 def _shorten(value: object) -> str:

@@ -107,8 +107,8 @@ def _wrong_with(function: object, form: str) -> str | None:
     try:
         parsed = strict_json.loads(arguments)
     except json.JSONDecodeError as error:
-        where = f"{error.msg} at column {error.colno}"
-        return f"`arguments` is no JSON ({where}); write it with json.dumps"
+        position = f"{error.msg} at column {error.colno}"
+        return f"`arguments` is no JSON ({position}); write it with json.dumps"
     except ValueError as error:
         return f"`arguments`: {error}"
     if isinstance(parsed, str):

@@ -79,9 +79,9 @@ def _provisioning(
         and not attempt.stop_as
         and _has_enough_machines(attempt, scale_set, running)
     ):
-        few = f"{running} of {attempt.instance_count} machines"
+        reason = f"{running} of {attempt.instance_count} machines"
         return MoveAttempt(  # however late: the machines are there
-            to=AttemptState.STARTING, reason=few if running < attempt.instance_count else ""
+            to=AttemptState.STARTING, reason=reason if running < attempt.instance_count else ""
         )
     if end := _end_as_requested(attempt) or _end_if_out_of_time(attempt, view, now, pace):
         return end
@@ -96,8 +96,8 @@ def _provisioning(
 
 def _end_if_unbootable(attempt: Attempt, view: AttemptView) -> MoveAttempt | None:
     """End an attempt of which a machine reported that none can boot."""
-    given_up = view.cannot_boot and view.generation is None and not attempt.stop_as
-    return _end(Outcome.UNRESPONSIVE, view.cannot_boot) if given_up else None
+    is_unbootable = view.cannot_boot and view.generation is None and not attempt.stop_as
+    return _end(Outcome.UNRESPONSIVE, view.cannot_boot) if is_unbootable else None
 
 
 def _has_enough_machines(attempt: Attempt, scale_set: ScaleSet, running: int) -> bool:
@@ -105,8 +105,7 @@ def _has_enough_machines(attempt: Attempt, scale_set: ScaleSet, running: int) ->
 
     The phase of the set is not decisive. In a FAILED set, by OSProvisioningTimedOut or an
     extension, all machines may run (CloudVE/cloudbridge issue 222, Azure/vm-scale-sets issue 82).
-    In a READY set some may have been evicted already; but while they are refilled, too few are too
-    few.
+    In a READY set some may have been evicted; but while they are refilled, too few are too few.
     """
     if scale_set.phase is ScaleSetPhase.DELETING:
         return False
@@ -117,15 +116,13 @@ def _has_enough_machines(attempt: Attempt, scale_set: ScaleSet, running: int) ->
     return enough or (scale_set.phase is ScaleSetPhase.READY and attempt.refilled_at is None)
 
 
-def _refill_or_end(
-    attempt: Attempt, scale_set: ScaleSet, running: int, now: datetime
-) -> AttemptStep:
+def _refill_or_end(attempt: Attempt, scale_set: ScaleSet, count: int, now: datetime) -> AttemptStep:
     """Keep the machines that have come and ask for the rest; without any, the failure decides."""
     why = f"{scale_set.error_code}: {scale_set.error_message}".strip(": ") or "provisioning failed"
     failed = scale_set.phase is ScaleSetPhase.FAILED
     if failed and scale_set.failure is ScaleSetFailure.MISCONFIGURED:
         return _end(Outcome.MISCONFIGURED, why)
-    if failed and not running:
+    if failed and not count:
         none = scale_set.failure is ScaleSetFailure.NO_CAPACITY
         return _end(Outcome.NO_CAPACITY if none else Outcome.PROVISIONING_FAILED, why)
     return RefillScaleSet() if refill.is_backoff_over(attempt, now) else RequeueAttempt()
@@ -155,8 +152,8 @@ def _running(
         attempt, view, now, pace
     )
     step = end or _train(attempt, view, now, pace)
-    is_directed = isinstance(step, HaltGeneration) and step.kind is view.halt_kind
-    if is_directed or isinstance(step, RequeueAttempt):
+    directed = isinstance(step, HaltGeneration) and step.kind is view.halt_kind
+    if directed or isinstance(step, RequeueAttempt):
         if useless := refill.useless_machines(attempt, view, now, pace):
             return RefillScaleSet(useless)
         if refill.is_refill_due(attempt, view, now):
@@ -174,15 +171,15 @@ def _train(attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTimi
         return _end_if_silent(view, now, pace) or RequeueAttempt()
     if attempt.stop_as:
         return _wind_down(attempt, view, now, pace)
-    target_count = _target_node_count(attempt, view)
-    membership = next_membership(current, view.nodes, target_count)
+    target = _target_node_count(attempt, view)
+    membership = next_membership(current, view.nodes, target)
     if isinstance(membership, HaltGeneration):
         return _halt_or_move_on(membership, view, now, pace)
     if current is not None and not is_settled(current, view.nodes):
         grown = _grow(attempt, current, view)
-        ill = _end_if_silent(view, now, pace)
-        return ill or (_halt_or_move_on(grown, view, now, pace) if grown else RequeueAttempt())
-    if not target_count:
+        silence = _end_if_silent(view, now, pace)
+        return silence or (_halt_or_move_on(grown, view, now, pace) if grown else RequeueAttempt())
+    if not target:
         eviction = _end(Outcome.EVICTED, _loss_sentence(attempt, view))
         return unhealthy_nodes.unhealthy_end(attempt, view) or eviction
     if isinstance(membership, NextMembers):
@@ -307,26 +304,24 @@ def _target_node_count(attempt: Attempt, view: AttemptView) -> int:
     only for those that stay.
     """
     elastic, awaited = attempt.elastic, unhealthy_nodes.awaited_replacements(view.nodes)
-    available = view.running_instances - sum(n.present and not n.stays for n in view.nodes)
+    usable = view.running_instances - sum(n.present and not n.stays for n in view.nodes)
     if elastic is None:
-        short = any(n.evicting for n in view.nodes) or available + awaited < attempt.instance_count
+        short = any(n.evicting for n in view.nodes) or usable + awaited < attempt.instance_count
         return 0 if short else attempt.instance_count
     least = elastic.node_counts[0]
     if view.generation is not None:
-        available = continuing_count(view.generation, view.nodes)
-    elif ready := _ready_node_count(view, least, available):
+        usable = continuing_count(view.generation, view.nodes)
+    elif ready := _ready_node_count(view, least, usable):
         return largest_count(elastic.node_counts, ready)
-    elif available >= least and view.scale_set and view.scale_set.phase is ScaleSetPhase.CREATING:
-        available = attempt.instance_count
-    return largest_count(elastic.node_counts, available) or (
-        least if available + awaited >= least else 0
-    )
+    elif usable >= least and view.scale_set and view.scale_set.phase is ScaleSetPhase.CREATING:
+        usable = attempt.instance_count
+    return largest_count(elastic.node_counts, usable) or (least if usable + awaited >= least else 0)
 
 
-def _ready_node_count(view: AttemptView, least: int, available: int) -> int:
+def _ready_node_count(view: AttemptView, least: int, usable: int) -> int:
     """Return the number of ready nodes once the ``least`` have waited for stragglers."""
     ready = sorted((n.waiting for n in view.nodes if n.free), reverse=True)
-    enough = available >= least <= len(ready) and ready[least - 1] >= STRAGGLER_TIMEOUT
+    enough = usable >= least <= len(ready) and ready[least - 1] >= STRAGGLER_TIMEOUT
     return len(ready) if enough else 0
 
 
@@ -335,10 +330,10 @@ def _grow(attempt: Attempt, current: Generation, view: AttemptView) -> HaltGener
     elastic = attempt.elastic
     if elastic is None or not view.stepped:
         return None
-    now = len(current.members)
-    then = largest_count(elastic.node_counts, now + len(joining_nodes(current, view.nodes)))
-    begun = view.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
-    if begun or is_growth_worthwhile(elastic.batch, now, then, view.outlook):
+    count = len(current.members)
+    next_count = largest_count(elastic.node_counts, count + len(joining_nodes(current, view.nodes)))
+    has_begun = view.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+    if has_begun or is_growth_worthwhile(elastic.batch, count, next_count, view.outlook):
         return halt_members(current, view.nodes, DirectiveKind.CHECKPOINT_AND_STOP, JOINS)
     return None
 
@@ -347,19 +342,17 @@ def _loss_sentence(attempt: Attempt, view: AttemptView) -> str:
     missing = attempt.instance_count - view.running_instances
     noticed = sum(n.evicting and (n.present or not attempt.elastic) for n in view.nodes)
     how = "after notice" if noticed else "without notice"
-    few = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
-    return f"{max(missing, noticed)} of {attempt.instance_count} instances evicted {how}{few}"
+    minimum = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
+    return f"{max(missing, noticed)} of {attempt.instance_count} instances evicted {how}{minimum}"
 
 
-def _open(
-    attempt: Attempt, membership: NextMembers, view: AttemptView, now: datetime
-) -> AttemptStep:
+def _open(attempt: Attempt, members: NextMembers, view: AttemptView, now: datetime) -> AttemptStep:
     before = members_of(view.generation, view.nodes) if view.generation else []
-    evicted_nodes = tuple(n for n in before if not n.stays and not n.unhealthy)
+    evicted = tuple(n for n in before if not n.stays and not n.unhealthy)
     ladder = view.ladder
     if ladder.below:
         rung, why = ladder.below, ladder.because  # no error of the trainer, and no reason to wait
-        return OpenGeneration(nodes=membership.nodes, lost=evicted_nodes, rung=rung, because=why)
+        return OpenGeneration(nodes=members.nodes, lost=evicted, rung=rung, because=why)
     if view.generation is not None and is_not_retryable(view.generation, view.nodes):
         return _end(Outcome.TRAINER_ERROR, NOT_RETRYABLE)
     failed = view.generation is not None and is_trainers_fault(view.generation, view.nodes)
@@ -375,9 +368,7 @@ def _open(
     remaining = pause - (now - view.opened_at) if view.opened_at else timedelta(0)
     if remaining > timedelta(0):
         return RequeueAttempt(remaining)
-    return OpenGeneration(
-        nodes=membership.nodes, after_error=error, lost=evicted_nodes, rung=ladder.rung
-    )
+    return OpenGeneration(nodes=members.nodes, after_error=error, lost=evicted, rung=ladder.rung)
 
 
 def _end_if_silent(view: AttemptView, now: datetime, pace: AttemptTiming) -> MoveAttempt | None:
@@ -403,6 +394,6 @@ def _end_if_out_of_time(
         return None
     if attempt.state is AttemptState.PROVISIONING and view.misconfigured:
         return _end(Outcome.MISCONFIGURED, view.misconfigured)
-    spent = humanize.format_duration((now - since).total_seconds())
+    elapsed = humanize.format_duration((now - since).total_seconds())
     unseen = "; Azure does not tell what has become of it" if view.blind else ""
-    return _end(outcome, f"{attempt.state} for {spent}{unseen}")
+    return _end(outcome, f"{attempt.state} for {elapsed}{unseen}")

@@ -139,8 +139,8 @@ def is_not_retryable(report: BootReport) -> bool:
     registry in trouble may know none of its images: one try proves too little.
     """
     causes = failure_causes(report)
-    gave_up = report.said is BootStatus.GAVE_UP
-    return gave_up and all(0 < cause.non_retryable_after <= len(causes) for cause in causes)
+    has_given_up = report.said is BootStatus.GAVE_UP
+    return has_given_up and all(0 < cause.non_retryable_after <= len(causes) for cause in causes)
 
 
 def failure_sentence(report: BootReport) -> str:

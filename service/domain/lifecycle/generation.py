@@ -171,8 +171,8 @@ def joining_nodes(current: Generation, nodes: Sequence[NodeView]) -> list[NodeVi
 
 def continuing_count(current: Generation, nodes: Sequence[NodeView]) -> int:
     """Return the number of nodes available for the next generation, without booting ones."""
-    staying = sum(n.stays for n in members_of(current, nodes))
-    return staying + len(joining_nodes(current, nodes))
+    count = sum(n.stays for n in members_of(current, nodes))
+    return count + len(joining_nodes(current, nodes))
 
 
 def halt_members(

@@ -147,8 +147,8 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> JobS
             else MoveJob(to=JobState.PAUSED, reason=why)
         )
     if job.state is JobState.PAUSED:
-        back = JobState.RECOVERING if job.has_trained else JobState.QUEUED
-        return MoveJob(to=back, reason="resumed by the user")
+        next_state = JobState.RECOVERING if job.has_trained else JobState.QUEUED
+        return MoveJob(to=next_state, reason="resumed by the user")
     if job.state is JobState.RUNNING:
         return MoveJob(to=JobState.RECOVERING, reason=last.reason if last else "")
     return _next_attempt(job, last, now)

@@ -92,7 +92,7 @@ def apply_registration(
         )
     if record.boot_id == registration.boot_id:
         return record
-    fresh = replace(
+    updated = replace(
         record,
         boot_id=registration.boot_id,
         address=registration.address,
@@ -102,8 +102,8 @@ def apply_registration(
         restarted_in=current_generation_number,
     )
     if record.directive_kind is DirectiveKind.START:
-        return apply_directive(fresh, DirectiveKind.STOP, record.directive_number)
-    return fresh
+        return apply_directive(updated, DirectiveKind.STOP, record.directive_number)
+    return updated
 
 
 def apply_heartbeat(
@@ -141,11 +141,11 @@ def should_wake_reconciler(before: NodeRecord, after: NodeRecord, heartbeat: Hea
     node stops already.
     """
     first_step = after.step > 0 and before.step == 0
-    was = (before.phase, before.generation, before.free_port > 0)
-    changed = was != (after.phase, after.generation, after.free_port > 0)
-    noticed = after.evicting and not before.evicting and not before.stops
-    ill = after.unhealthy_at > 0 and not before.unhealthy_at
-    return changed or noticed or ill or first_step or bool(heartbeat.committed)
+    previous = (before.phase, before.generation, before.free_port > 0)
+    changed = previous != (after.phase, after.generation, after.free_port > 0)
+    is_noticed = after.evicting and not before.evicting and not before.stops
+    is_unhealthy = after.unhealthy_at > 0 and not before.unhealthy_at
+    return changed or is_noticed or is_unhealthy or first_step or bool(heartbeat.committed)
 
 
 def is_stale(heartbeat: Heartbeat, current_generation_number: int) -> bool:

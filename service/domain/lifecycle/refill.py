@@ -28,17 +28,17 @@ def useless_machines(
     """
     if view.blind or (attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE):
         return ()
-    if ill := unhealthy_nodes.machines_to_delete(view):
-        return ill
+    if unhealthy := unhealthy_nodes.machines_to_delete(view):
+        return unhealthy
     if attempt.elastic is None or view.scale_set is None or view.generation is None:
         return ()
     allowed, _ = TIME_LIMITS[AttemptState.STARTING]
-    of_use = {m.vm_id for m in view.generation.members}
-    of_use |= {n.vm_id for n in view.nodes if n.quiet <= pace.silence}
+    useful_ids = {m.vm_id for m in view.generation.members}
+    useful_ids |= {n.vm_id for n in view.nodes if n.quiet <= pace.silence}
     return tuple(
         i.vm_id
         for i in view.scale_set.instances
-        if i.running and i.vm_id and i.vm_id not in of_use
+        if i.running and i.vm_id and i.vm_id not in useful_ids
         if i.created_at and now - view.excused(i.created_at) > allowed
     )
 
@@ -53,8 +53,8 @@ def is_refill_due(attempt: Attempt, view: AttemptView, now: datetime) -> bool:
         or unhealthy_nodes.has_too_many(view.nodes)
     ):
         return False
-    quiet = scale_set.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
-    if not quiet or view.running_instances >= attempt.instance_count:
+    is_settled = scale_set.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
+    if not is_settled or view.running_instances >= attempt.instance_count:
         return False
     if not is_backoff_over(attempt, now):
         return False

@@ -216,11 +216,11 @@ def _models() -> Iterator[SupportedModel]:
             name, sizes = line.strip().split(":")
             numbers = sizes.replace("tied", "").split()
             config = dict(zip(_SIZES, map(int, numbers), strict=True))
-            tied = sizes.endswith("tied")
+            is_tied = sizes.endswith("tied")
             for version in _versions(name):
                 yield SupportedModel(
                     name=version,
-                    config={"model_type": family, "tie_word_embeddings": tied, **config},
+                    config={"model_type": family, "tie_word_embeddings": is_tied, **config},
                     licence=licence,
                 )
 

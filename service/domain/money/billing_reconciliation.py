@@ -171,10 +171,10 @@ def _add(
     elif abs(paid - amount) <= _ROUNDING:
         to.add(DifferenceCause.ROUNDING, paid - amount)
     else:
-        ran = sum((row.quantity for row in machines), _ZERO)
-        dollars, length = (paid, ran) if ran else (amount, hours)
+        billed_hours = sum((row.quantity for row in machines), _ZERO)
+        dollars, length = (paid, billed_hours) if billed_hours else (amount, hours)
         price = dollars / length if length else _ZERO
-        longer = ran - hours
+        longer = billed_hours - hours
         to.late_hours += longer
         to.add(DifferenceCause.TIME, longer * price)
         to.add(DifferenceCause.PRICE, paid - amount - longer * price)

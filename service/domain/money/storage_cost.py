@@ -153,14 +153,14 @@ def level_changes(
     new = _total(current) - _total(before)
     changes = []
     for tier in AccessTier:
-        was, is_now = before.get(tier), current.get(tier)
-        grown = min(_size_of(is_now) - _size_of(was), new)
-        if is_now is not None and grown > 0:
+        previous, latest = before.get(tier), current.get(tier)
+        grown = min(_size_of(latest) - _size_of(previous), new)
+        if latest is not None and grown > 0:
             new -= grown
-            was = TierLevel(size=_size_of(was) + grown, month=(was or is_now).month)
-            changes.append(LevelChange(tier=tier, at=last_look, level=was))
-        if was != is_now:
-            changes.append(LevelChange(tier=tier, at=now, level=is_now))
+            previous = TierLevel(size=_size_of(previous) + grown, month=(previous or latest).month)
+            changes.append(LevelChange(tier=tier, at=last_look, level=previous))
+        if previous != latest:
+            changes.append(LevelChange(tier=tier, at=now, level=latest))
     return changes
 
 
@@ -172,16 +172,16 @@ def quote_move(
     now: datetime,
 ) -> TierMoveQuote:
     """Return the cost of a move, the monthly cost after it, and the cost of reading."""
-    every = list(blobs)
-    moved = blobs_to_move(every, to)
+    listed = list(blobs)
+    moved = blobs_to_move(listed, to)
     names = {blob.name for blob in moved}
-    after = [_blob_in_tier(b, to) if b.movable and b.name in names else b for b in every]
+    after = [_blob_in_tier(b, to) if b.movable and b.name in names else b for b in listed]
     return TierMoveQuote(
         blobs=len(moved),
         size=sum(blob.size for blob in moved),
         operations=sum((_operation_cost(b, to, priority, prices) for b in moved), Decimal(0)),
         early_deletion=sum((early_deletion_charge(b, prices, now) for b in moved), Decimal(0)),
-        month_before=monthly_cost(every, prices),
+        month_before=monthly_cost(listed, prices),
         month_after=monthly_cost(after, prices),
         read_back=read_cost(after, prices),
         free_to_leave=now + MIN_RETENTION[to] if MIN_RETENTION[to] and moved else None,
@@ -203,11 +203,11 @@ def early_deletion_charge(blob: TieredBlob, prices: StoragePrices, now: datetime
 
 def read_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of reading all blobs once in ranges, rehydrating archived ones first."""
-    every = list(blobs)
-    archived = [b for b in every if b.tier is AccessTier.ARCHIVE]
+    listed = list(blobs)
+    archived = [b for b in listed if b.tier is AccessTier.ARCHIVE]
     hot = prices.tiers[AccessTier.HOT]
     total = quote_rehydration(archived, ArchivePriority.STANDARD, prices).cost
-    for blob in every:
+    for blob in listed:
         price = hot if blob.tier is AccessTier.ARCHIVE else prices.tiers[blob.tier]
         ranges = -(-blob.size // READ_BYTES)
         total += ranges * price.reads / _OPERATIONS + _billed_gib(blob) * price.retrieval

@@ -239,11 +239,11 @@ def _advice(needs: LayoutRequest, sku: Sku) -> str:
     works = [text for text, changed in remedies if _would_fit(changed, sku)]
     if works:
         return f"It would fit with {', or with '.join(works)}."
-    everything = replace(needs, training=_frugal(needs), nodes=None)
-    if _would_fit(everything, sku):
+    frugal = replace(needs, training=_frugal(needs), nodes=None)
+    if _would_fit(frugal, sku):
         return (
             "No single change is enough; it would fit with LoRA, gradient checkpointing, "
-            f"max_seq_len {everything.training.max_seq_len} and more nodes together."
+            f"max_seq_len {frugal.training.max_seq_len} and more nodes together."
         )
     return "No change makes it fit there: choose a smaller base model or larger GPUs."
 

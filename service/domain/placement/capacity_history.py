@@ -101,7 +101,7 @@ def _one_outage(
 ) -> Exposure:
     hours = (until - since).total_seconds() / _HOUR
     return Exposure.of(
-        [(hours, ended)], begun=0.0 if is_start_observed else UNSEEN_OUTAGE_S / _HOUR
+        [(hours, ended)], start_age=0.0 if is_start_observed else UNSEEN_OUTAGE_S / _HOUR
     )
 
 

@@ -102,7 +102,7 @@ def choose(
     job_id: str,
     now: datetime,
     most_nodes: int,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> OfferingChoice:
     """Choose the offerings to request now; ``states`` are in the order of the plan."""
     forbidden = {s.offering: _why_forbidden(s, work.terms) for s in states}
@@ -117,7 +117,7 @@ def choose(
     free = [s for s in allowed if not _is_in_backoff(s, most_nodes, now)]
     if not free:
         return _choice_in_backoff(allowed, job_id, now)
-    situation = build_situation(allowed, work, now, most_nodes, past=past)
+    situation = build_situation(allowed, work, now, most_nodes, history=history)
     decision = policy.choose(situation)
     if decision.kind is DecisionKind.WAIT or decision.candidate is None:
         return OfferingChoice(why=decision.why, look_at=now + timedelta(seconds=decision.again_s))
@@ -133,7 +133,7 @@ def deadline_risk(
     hold: CurrentHold | None,
     now: datetime,
     nodes: int,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> Decision | None:
     """Return what the deadline demands of a job on Spot or waiting for it; None if nothing.
 
@@ -148,7 +148,7 @@ def deadline_risk(
     pool = allowed or [s for s in states if s.offering.capacity_type is CapacityType.SPOT]
     if terms.deadline is None or not pool:
         return None
-    situation = build_situation(pool, work, now, nodes, hold, past)
+    situation = build_situation(pool, work, now, nodes, hold, history)
     decision = policy.choose_for_deadline(situation)
     ends = terms.on_deadline_risk is OnRisk.CANCEL
     if decision is not None and decision.kind is DecisionKind.RUN and not ends:
@@ -178,7 +178,7 @@ def back_to_spot(
     hold: CurrentHold,
     now: datetime,
     nodes: int,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> Decision | None:
     """Return the decision to move a job from on demand to Spot; None while it stays.
 
@@ -190,9 +190,9 @@ def back_to_spot(
     terms = work.terms
     allowed = [s for s in states if not _why_forbidden(s, terms) or s.offering == hold.key[0]]
     open_ = [s for s in allowed if not _is_in_backoff(s, nodes, now)]
-    again = {s.offering for s in open_ if not _why_forbidden(s, terms)}
-    situation = build_situation(allowed, work, now, nodes, hold, past)
-    candidates = tuple(replace(c, again=c.offering in again) for c in situation.candidates)
+    requestable = {s.offering for s in open_ if not _why_forbidden(s, terms)}
+    situation = build_situation(allowed, work, now, nodes, hold, history)
+    candidates = tuple(replace(c, again=c.offering in requestable) for c in situation.candidates)
     if terms.deadline is not None and not any(c.again and not c.spot for c in candidates):
         return None
     decision = policy.choose(replace(situation, candidates=candidates))
@@ -206,7 +206,7 @@ def build_situation(
     now: datetime,
     nodes: int,
     hold: CurrentHold | None = None,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> PolicyState:
     """Build the policy's input; on demand in backoff is excluded as a fallback."""
     chosen = states[0].option
@@ -215,7 +215,7 @@ def build_situation(
         work_s=work.seconds(chosen),
         left_s=None if deadline is None else forecast.seconds_until(deadline, now),
         candidates=tuple(
-            _candidate(s, chosen, nodes, now, past)
+            _candidate(s, chosen, nodes, now, history)
             for s in states
             if s.offering.capacity_type is CapacityType.SPOT
             or (hold is not None and s.offering == hold.key[0])
@@ -226,11 +226,11 @@ def build_situation(
         margin_s=work.margin(chosen),
         retry_s=FIRST_BACKOFF.total_seconds(),
         outage_s=_outage_seconds(states, nodes, now),
-        outage_seen=past.outage_seen,
-        outages=past.outages,
-        moves=_move_mode(states, past),
-        hops=past.hops,
-        returned=past.returned,
+        outage_seen=history.outage_seen,
+        outages=history.outages,
+        moves=_move_mode(states, history),
+        hops=history.hops,
+        returned=history.returned,
         leave_s=work.leave_s,
     )
 
@@ -242,10 +242,10 @@ def _first_spot_option(states: Sequence[OfferingState]) -> Option:
     return next(spots, options[0])
 
 
-def _move_mode(states: Sequence[OfferingState], past: CapacityHistory) -> MoveMode:
+def _move_mode(states: Sequence[OfferingState], history: CapacityHistory) -> MoveMode:
     """Return how the job may move to Spot; without any signal it stays."""
     spots = [s for s in states if s.offering.capacity_type is CapacityType.SPOT]
-    has_signals = any(s.has_signals or s.offering in past.granted_since for s in spots)
+    has_signals = any(s.has_signals or s.offering in history.granted_since for s in spots)
     return MoveMode.LEAVES_FIRST if has_signals else MoveMode.STAYS
 
 
@@ -268,13 +268,13 @@ def gpus_per_machine(vm_size: str) -> int:
 
 
 def _candidate(
-    state: OfferingState, chosen: Option, nodes: int, now: datetime, past: CapacityHistory
+    state: OfferingState, chosen: Option, nodes: int, now: datetime, history: CapacityHistory
 ) -> Candidate:
     option = state.option
-    down_at = past.last_unavailable.get(option.offering)
-    granted_since = past.granted_since.get(option.offering)
+    down_at = history.last_unavailable.get(option.offering)
+    granted_since = history.granted_since.get(option.offering)
     signs = [since for since in (state.likely_since, granted_since) if since is not None]
-    band = past.bands.get(option.offering)  # None: Azure has told none, and the plan's rate holds
+    band = history.bands.get(option.offering)  # None: Azure told none; the plan's rate holds
     planned = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
     return Candidate(
         offering=option.offering,
@@ -314,8 +314,8 @@ def _choice_in_backoff(
 
 def _why_sold_out(shortages: Sequence[Shortage], first: Shortage) -> str:
     if not first.in_a_row:  # it was not asked for: the quota of cores is used up
-        again = humanize.format_time(first.ends_at)
-        return f"{humanize.as_sentence(first.reason)} The next check is at {again}."
+        next_check = humanize.format_time(first.ends_at)
+        return f"{humanize.as_sentence(first.reason)} The next check is at {next_check}."
     many = "once" if first.in_a_row == 1 else f"{first.in_a_row} times in a row"
     other_count = len(shortages) - 1
     scope = f", nor for the {other_count} other offerings of the plan" if other_count else ""

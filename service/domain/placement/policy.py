@@ -69,9 +69,9 @@ def rank_spot(now: PolicyState) -> list[Candidate]:
 def useful_price(now: PolicyState, spot: Candidate) -> float:
     """Return dollars per hour of work, with cold start, losses and egress over the hold."""
     horizon = min(now.work_s / spot.speed + spot.cold_start_s, _FAR)
-    lasts = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
-    useful = lasts - min(spot.cold_start_s + now.lost_s, 0.9 * lasts)
-    return (spot.hourly * lasts / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
+    lifetime = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
+    useful = lifetime - min(spot.cold_start_s + now.lost_s, 0.9 * lifetime)
+    return (spot.hourly * lifetime / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
 
 
 def _rates(now: PolicyState, spot: Candidate) -> tuple[float, ...]:
@@ -89,10 +89,10 @@ def _deadline_fallback(now: PolicyState) -> Candidate | None:
     return min(in_time, key=lambda c: c.price, default=soonest)
 
 
-def _slack(now: PolicyState, left_s: float, net: Candidate) -> float:
+def _slack(now: PolicyState, remaining_s: float, net: Candidate) -> float:
     """Return the hours left beyond the work at the speed of the on-demand fallback."""
     cold = now.held.cold_left_s if now.held else 0.0
-    return (left_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
+    return (remaining_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
 
 
 def _deadline_decision(now: PolicyState, net: Candidate, slack: float) -> Decision | None:
@@ -135,9 +135,9 @@ def _best_requestable(now: PolicyState) -> Candidate | None:
     if blind and now.holding is not None and now.holding.spot:
         return None  # a saving is no reason to give up what trains
     for spot in rank_spot(now):
-        rested = spot.refused_s is None or spot.refused_s >= now.retry_s
+        is_backoff_over = spot.refused_s is None or spot.refused_s >= now.retry_s
         is_held = now.held is not None and now.held.key == spot.key
-        if rested and not is_held and not (blind and not _is_likely(spot)):
+        if is_backoff_over and not is_held and not (blind and not _is_likely(spot)):
             return spot
     return None
 
@@ -172,9 +172,9 @@ def _saving(now: PolicyState, current: Candidate, target: Candidate) -> float:
     """Return the dollars that a move saves beyond the required minimum."""
     horizon = min(now.work_s / target.speed, _FAR) / HOUR
     hours = mean_residual_life(_rates(now, target), target.up_s / HOUR, horizon)
-    stays, goes = current.price * hours, target.price * hours
+    stay_cost, move_cost = current.price * hours, target.price * hours
     cold = target.hourly * target.cold_start_s / HOUR
-    return stays * (1 - _MOVE) - goes - cold - target.move_dollars
+    return stay_cost * (1 - _MOVE) - move_cost - cold - target.move_dollars
 
 
 def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decision:
@@ -206,10 +206,10 @@ def _return_or_stay(
     """Decide whether to leave on demand for a requestable Spot candidate."""
     work, outage = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
     cost_ahead = solve(terms, _table_size(work), _table_size(slack))
-    goes = cost_ahead.cost_of_move(work, slack, outage) + candidate.move_dollars / net.hourly
-    stays = cost_ahead.cost_of_on_demand(work, slack, outage)
-    figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
-    if goes >= stays:
+    move_cost = cost_ahead.cost_of_move(work, slack, outage) + candidate.move_dollars / net.hourly
+    stay_cost = cost_ahead.cost_of_on_demand(work, slack, outage)
+    figures = {"go_dollars": move_cost * net.hourly, "stay_dollars": stay_cost * net.hourly}
+    if move_cost >= stay_cost:
         return _stay(now, _GOES_ON)
     why = f"{_spare_time(slack)} of slack remain: {candidate} is tried again."
     return replace(_run(now, candidate, why, **figures), net=net)
@@ -263,10 +263,10 @@ def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
 def _round_rates(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[float, ...]:
     """Return the rates as rounded multiples of the prior, one for young and one for old ages."""
     half = len(shape) // 2
-    times = [rate / usual for rate, usual in zip(rates, shape, strict=True)]
+    times = [rate / prior for rate, prior in zip(rates, shape, strict=True)]
     young, old = (math.prod(part) ** (1 / half) for part in (times[:half], times[half:]))
     multiples = [_round_to_power(young, _COARSE)] * half + [_round_to_power(old, _COARSE)] * half
-    return tuple(usual * multiple for usual, multiple in zip(shape, multiples, strict=True))
+    return tuple(prior * multiple for prior, multiple in zip(shape, multiples, strict=True))
 
 
 def _table_size(hours: float) -> float:
@@ -296,8 +296,10 @@ def _stay(now: PolicyState, why: str) -> Decision:
 
 
 def _wait(now: PolicyState, why: str, **figures: float) -> Decision:
-    again = min(now.step_s, now.retry_s)
-    return Decision(kind=DecisionKind.WAIT, candidate=None, again_s=again, why=why, figures=figures)
+    delay_s = min(now.step_s, now.retry_s)
+    return Decision(
+        kind=DecisionKind.WAIT, candidate=None, again_s=delay_s, why=why, figures=figures
+    )
 
 
 def _spare_time(slack: float) -> str:

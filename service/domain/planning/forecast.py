@@ -103,25 +103,25 @@ class ForecastInputs:
 
     @classmethod
     def _of(cls, option: Mapping[str, Any], answered: float) -> Self:
-        takes = option["duration_p50"]
+        duration = option["duration_p50"]
         return cls(
             seconds_per_step=option["seconds_per_step"],
             recovery_seconds=option["recovery_seconds"],
             checkpoint_seconds=option["checkpoint_seconds"],
-            evictions_per_second=option["expected_evictions"] / takes if takes > 0 else 0.0,
+            evictions_per_second=option["expected_evictions"] / duration if duration > 0 else 0.0,
             answered=answered,
             seconds_per_step_p10=option["seconds_per_step_p10"],
             seconds_per_step_p90=option["seconds_per_step_p90"],
             verify_seconds=option["verify_seconds"],
         )
 
-    def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
+    def as_it_runs(self, interval: float | None, *, on_demand: bool) -> Self:
         """Return the figures with the interval in force; no evictions on demand."""
         evictions = 0.0 if on_demand else self.evictions_per_second
         return replace(
             self,
             evictions_per_second=evictions,
-            checkpoint_seconds=every or self.checkpoint_seconds,
+            checkpoint_seconds=interval or self.checkpoint_seconds,
         )
 
     def rate(self, progress: ObservedProgress) -> float:
@@ -224,8 +224,12 @@ def forecast_remaining(
     start = 0.0 if running or not steps else course.recovery_seconds
     times = course.steps_take(seconds_per_step, steps, progress)
     low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
-    calm = RemainingTime(p10=low, p50=middle, p90=high)
-    return calm.after(_evictions_take(course, middle, progress, after)) if middle > 0 else calm
+    without_evictions = RemainingTime(p10=low, p50=middle, p90=high)
+    return (
+        without_evictions.after(_evictions_take(course, middle, progress, after))
+        if middle > 0
+        else without_evictions
+    )
 
 
 def without_evictions(option: Option) -> float:

@@ -125,22 +125,24 @@ def make_plan(request: PlanRequest) -> Plan:
     skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
     layouts = {size: result for size, result in fits.items() if isinstance(result, Layout)}
-    own = rank_options(request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()})
-    if not own:
+    ranked = rank_options(
+        request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()}
+    )
+    if not ranked:
         raise _nothing(request, fits)
-    selected = select(own, request.limits)
+    selected = select(ranked, request.limits)
     layout, best = selected.best.layout, selected.best.option
     alike = {s: (layout,) for s in skus if _runs(layout, skus[s], request)}
     same_layout = [w.option for w in rank_options(request, skus, alike)]
     options = (best, *(o for o in same_layout if o.offering != best.offering))
-    alternatives = _alternatives(options, own, selected)
+    alternatives = _alternatives(options, ranked, selected)
     elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])
     return Plan(
         recipe=layout.recipe,
         options=options,
         alternatives=alternatives,
-        rejected=_rejected(request, fits, {w.option.offering for w in own}),
-        why=_why(selected, request.limits, len({w.option.offering for w in own}), skus),
+        rejected=_rejected(request, fits, {w.option.offering for w in ranked}),
+        why=_why(selected, request.limits, len({w.option.offering for w in ranked}), skus),
         warnings=(
             *(() if selected.is_sure else (why(selected, request.limits),)),
             *layout.recipe.warnings,
@@ -159,7 +161,7 @@ def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
 
 
 def _alternatives(
-    options: Sequence[Option], own: Sequence[WeighedLayout], selected: Selection
+    options: Sequence[Option], ranked: Sequence[WeighedLayout], selected: Selection
 ) -> tuple[Option, ...]:
     """Return the best option of every other offering, and the cheapest and the fastest."""
     alternatives: list[WeighedLayout] = []
@@ -170,7 +172,7 @@ def _alternatives(
         ):
             alternatives.append(candidate)
     offerings = {w.option.offering for w in alternatives} | {o.offering for o in options}
-    for candidate in own:
+    for candidate in ranked:
         if candidate.option.offering not in offerings:
             offerings.add(candidate.option.offering)
             alternatives.append(candidate)

@@ -178,7 +178,7 @@ def priority_rank(job: QueuedJob, now: datetime) -> _Rank:
 def _order_by_share(
     ranked: Iterable[tuple[_Rank, QueuedJob]],
     projects: Mapping[str, ProjectUsage],
-    takes: Callable[[QueuedJob], bool],
+    admits: Callable[[QueuedJob], bool],
 ) -> list[QueuedJob]:
     """Return all jobs in fair order; a project's share grows with each job that it takes."""
     gpus = {p.id: p.gpus for p in projects.values()}
@@ -192,7 +192,7 @@ def _order_by_share(
     while turns:
         *_, job = turns[0]
         name = job.project_id
-        if takes(job):
+        if admits(job):
             gpus[name] += job.gpus
         done.append(job)
         if line := lines[name]:
@@ -218,15 +218,15 @@ class _Round:
         """Admit the job, or record why it waits."""
         project = self.projects[job.project_id]
         refusal = self._of_project(job, project)
-        want = None if refusal else self._place(job)
-        if want is None:
+        request = None if refusal else self._place(job)
+        if request is None:
             self.refused[job.job_id] = refusal or self._of_regions(job)
             return False
-        if (cores := self._regions.get(want.region)) and want.cores:
-            self._regions[want.region] = cores.with_more(want.cores)
+        if (cores := self._regions.get(request.region)) and request.cores:
+            self._regions[request.region] = cores.with_more(request.cores)
         self.projects[project.id] = project.with_one(job.gpus)
         self.admitted[job.job_id] = AdmittedJob(
-            job_id=job.job_id, region=want.region if want.cores else "", cores=want.cores
+            job_id=job.job_id, region=request.region if request.cores else "", cores=request.cores
         )
         return True
 
@@ -253,27 +253,28 @@ class _Round:
 
     def _place(self, job: QueuedJob) -> RegionRequest | None:
         """Return the first region with room that is not reserved for another job."""
-        for want in job.wants:
-            cores = self._regions.get(want.region) if want.cores else None
-            if cores is None or (want.cores <= cores.free and want.region not in self._kept):
-                return want
+        for request in job.wants:
+            cores = self._regions.get(request.region) if request.cores else None
+            if cores is None or (request.cores <= cores.free and request.region not in self._kept):
+                return request
         return None
 
     def _of_regions(self, job: QueuedJob) -> tuple[WaitReason, str]:
         """Return why no region has room; reserve the nearest one for an old job."""
-        choices = [(want, self._regions[want.region]) for want in job.wants]
+        choices = [(request, self._regions[request.region]) for request in job.wants]
         if not choices:
             return WaitReason.NEVER, "none of its regions is allowed; allow other regions"
-        want, cores = min(choices, key=lambda k: k[0].cores - k[1].free)
+        request, cores = min(choices, key=lambda k: k[0].cores - k[1].free)
         if self._is_old(job):
             self._keep(job)
-        if want.cores <= cores.free:
-            first = self._kept[want.region]
+        if request.cores <= cores.free:
+            first = self._kept[request.region]
             return (
                 WaitReason.GANG,
-                f"{want.region} is reserved for a job that has waited longer ({first.gpus} GPUs)",
+                f"{request.region} is reserved for a job that has waited longer "
+                f"({first.gpus} GPUs)",
             )
-        needs = f"it needs {want.cores} Spot cores in {want.region}"
+        needs = f"it needs {request.cores} Spot cores in {request.region}"
         if all(w.cores > c.limit for w, c in choices):
             remedy = "request a larger quota from Azure, or submit it with fewer nodes"
             return (
@@ -285,10 +286,10 @@ class _Round:
     def _keep(self, job: QueuedJob) -> None:
         """Reserve the region that lacks the fewest cores, among those that can ever suffice."""
         open_ = [
-            (want.cores - cores.free, want.region)
-            for want in job.wants
-            for cores in [self._regions[want.region]]
-            if want.region not in self._kept and want.cores <= cores.limit - cores.others
+            (request.cores - cores.free, request.region)
+            for request in job.wants
+            for cores in [self._regions[request.region]]
+            if request.region not in self._kept and request.cores <= cores.limit - cores.others
         ]
         if open_:
             self._kept[min(open_)[1]] = job

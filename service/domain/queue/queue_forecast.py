@@ -96,8 +96,10 @@ def forecast_admission(
     if passed_over and p50 <= 0:
         return _LARGER
     after = RemainingTime(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
-    whose = {entry.project_id for entry in queue} | {hold.project_id for hold in holds}
-    return AdmissionForecast(after=_round_to_quarters(after, now) if len(whose) > 1 else after)
+    project_ids = {entry.project_id for entry in queue} | {hold.project_id for hold in holds}
+    return AdmissionForecast(
+        after=_round_to_quarters(after, now) if len(project_ids) > 1 else after
+    )
 
 
 def explain_no_forecast(standing: QueueStanding) -> AdmissionForecast | None:
@@ -124,22 +126,24 @@ def _seconds_to_admission(
 ) -> float | None:
     """Return seconds to admission; None if only cores of others would suffice."""
     seconds = attrgetter(percentile)
-    room, waiting, passed = dict(free), list(queue), 0.0
+    room, waiting, elapsed = dict(free), list(queue), 0.0
     most = Counter(room)  # that can ever be free
     for hold in holds:
         most[hold.region] += hold.cores
     ends = [(seconds(hold.ends), hold.region, hold.cores) for hold in holds]
     heapq.heapify(ends)
     while True:
-        for entry, want in _admit_round(waiting, room, most, now, passed):
+        for entry, request in _admit_round(waiting, room, most, now, elapsed):
             if entry is queue[-1]:
-                return passed
+                return elapsed
             waiting.remove(entry)
-            if want.region in room:
-                heapq.heappush(ends, (passed + seconds(entry.lasts), want.region, want.cores))
+            if request.region in room:
+                heapq.heappush(
+                    ends, (elapsed + seconds(entry.lasts), request.region, request.cores)
+                )
         if not ends:
             return None
-        passed, region, cores = heapq.heappop(ends)
+        elapsed, region, cores = heapq.heappop(ends)
         room[region] = room.get(region, 0) + cores
 
 
@@ -148,16 +152,16 @@ def _admit_round(
     room: dict[str, int],
     most: Mapping[str, int],
     now: datetime,
-    passed: float,
+    elapsed: float,
 ) -> list[tuple[QueueEntry, RegionRequest]]:
-    """Return the entries admitted after ``passed`` seconds; takes their cores from ``room``."""
+    """Return the entries admitted after ``elapsed`` seconds; takes their cores from ``room``."""
     admitted, reserved = [], set[str]()
     for entry in waiting:
-        if want := _first_fitting_region(entry, room, reserved):
-            admitted.append((entry, want))
-            if want.region in room:
-                room[want.region] -= want.cores
-        elif (now - entry.since).total_seconds() + passed >= RESERVATION_DELAY.total_seconds():
+        if request := _first_fitting_region(entry, room, reserved):
+            admitted.append((entry, request))
+            if request.region in room:
+                room[request.region] -= request.cores
+        elif (now - entry.since).total_seconds() + elapsed >= RESERVATION_DELAY.total_seconds():
             reserved |= _nearest_region(entry, room, most, reserved)
     return admitted
 
@@ -166,11 +170,11 @@ def _first_fitting_region(
     entry: QueueEntry, room: Mapping[str, int], reserved: AbstractSet[str]
 ) -> RegionRequest | None:
     """Return the first region with room that is not reserved."""
-    for want in entry.wants:
-        if not want.cores or want.region not in room:
-            return want
-        if want.cores <= room[want.region] and want.region not in reserved:
-            return want
+    for request in entry.wants:
+        if not request.cores or request.region not in room:
+            return request
+        if request.cores <= room[request.region] and request.region not in reserved:
+            return request
     return None
 
 
@@ -179,9 +183,9 @@ def _nearest_region(
 ) -> set[str]:
     """Return the region that lacks the fewest cores and can ever suffice; at most one."""
     open_ = [
-        (want.cores - room[want.region], want.region)
-        for want in entry.wants
-        if want.region not in reserved and want.cores <= most[want.region]
+        (request.cores - room[request.region], request.region)
+        for request in entry.wants
+        if request.region not in reserved and request.cores <= most[request.region]
     ]
     return {min(open_)[1]} if open_ else set()
 

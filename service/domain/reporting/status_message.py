@@ -165,8 +165,8 @@ def _leaving(job: JobFacts) -> str:
     attempt = job.attempt
     if attempt is None or attempt.state is AttemptState.ENDED:
         return ""
-    are = humanize.pluralize(attempt.instance_count, "is", "are")
-    return f" {job.its_machines.capitalize()} {are} being deleted."
+    verb = humanize.pluralize(attempt.instance_count, "is", "are")
+    return f" {job.its_machines.capitalize()} {verb} being deleted."
 
 
 def _request(job: JobFacts) -> StatusMessage | None:
@@ -176,8 +176,8 @@ def _request(job: JobFacts) -> StatusMessage | None:
     if job.cancel_requested:
         text = "nothing runs any more"
         if attempt is not None and live:
-            are = humanize.pluralize(attempt.instance_count, "is", "are")
-            text = f"{job.its_machines} {are} stopped and deleted"
+            verb = humanize.pluralize(attempt.instance_count, "is", "are")
+            text = f"{job.its_machines} {verb} stopped and deleted"
         return StatusMessage("cancelling", "cancelling", f"Cancel was asked for: {text}.")
     if job.over_budget and not job.pause_requested:
         why = humanize.as_sentence(job.over_budget)
@@ -233,8 +233,8 @@ def _requested_status(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     again = f" (asked for the {nth} time)" if attempt.refusals else ""
     if attempt.state is AttemptState.PENDING:
         phase = "recovering" if job.has_trained else "queued"
-        are = humanize.pluralize(attempt.instance_count, "is", "are")
-        text = f"{machines} {are} about to be asked for{again}, to {job.place}."
+        verb = humanize.pluralize(attempt.instance_count, "is", "are")
+        text = f"{machines} {verb} about to be asked for{again}, to {job.place}."
         return StatusMessage(phase, "asking_for_machines", text)
     at = humanize.format_time(attempt.since)
     text = f"Azure was asked for {machines}{again}, to {job.place}, at {at}."
@@ -360,17 +360,17 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
     how = "with notice" if not unnoticed else "without notice"
     if noticed and unnoticed:
         how = f"({noticed} with notice, {unnoticed} without)"
-    was = "was" if noticed + unnoticed == 1 else "were"
+    verb = "was" if noticed + unnoticed == 1 else "were"
     summary = (
-        f"{noticed + unnoticed} of {count_machines(count)} {was} evicted in {attempt.region} {how}"
+        f"{noticed + unnoticed} of {count_machines(count)} {verb} evicted in {attempt.region} {how}"
     )
     return f"{summary}; looking for machines to {job.place}."
 
 
 def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     reason = humanize.as_sentence(attempt.reason).rstrip(".")
-    are = humanize.pluralize(attempt.instance_count, "is", "are")
-    summary = f"{reason} in {attempt.region}, so {job.its_machines} {are} given up."
+    verb = humanize.pluralize(attempt.instance_count, "is", "are")
+    summary = f"{reason} in {attempt.region}, so {job.its_machines} {verb} given up."
     text = f"{summary} {_next(job, attempt)}"
     since = attempt.since if job.state is JobState.RUNNING else job.since
     return StatusMessage("recovering", "unresponsive", text, since, _next_at(attempt))

@@ -130,9 +130,9 @@ def _worlds(
     ended_at = moves.get(AttemptState.TERMINATING)
     joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
     if joined and not _has(measured, "wait_for_nodes"):
-        opened = worlds[0].opened_at if worlds else ended_at
-        first = min(joined) if opened is None else min(*joined, opened)
-        yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened)
+        opened_at = worlds[0].opened_at if worlds else ended_at
+        first = min(joined) if opened_at is None else min(*joined, opened_at)
+        yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened_at)
     sizes = {world.nodes for world in worlds}
     for number, world in enumerate(worlds):
         following = worlds[number + 1].opened_at if number + 1 < len(worlds) else ended_at
@@ -153,8 +153,8 @@ def _worlds(
                 nodes=world.nodes if len(sizes) > 1 else 0,
             )
         if halted is not None:
-            saves = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
-            name = "save" if saves else "stop"
+            is_save = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+            name = "save" if is_save else "stop"
             yield TimelineSpan(
                 name=name, started_at=halted, ended_at=following, generation=world.number
             )

@@ -167,19 +167,19 @@ def _run_on_demand(case: SimulationCase) -> SimulatedRun:
 
 
 def _strategy_result(
-    name: str, lived: Sequence[SimulatedRun], case: SimulationCase
+    name: str, runs: Sequence[SimulatedRun], case: SimulationCase
 ) -> StrategyResult:
-    done = [life.finished for life in lived if life.finished is not None]
-    paid = sum(life.spot + life.on_demand for life in lived)
+    done = [run.finished for run in runs if run.finished is not None]
+    paid = sum(run.spot + run.on_demand for run in runs)
     in_time = None
     if case.deadline is not None:
-        in_time = 100 * sum(ticks <= case.deadline for ticks in done) / len(lived)
+        in_time = 100 * sum(ticks <= case.deadline for ticks in done) / len(runs)
     return StrategyResult(
         name=name,
-        dollars=PercentileInterval.of([life.dollars for life in lived]),
+        dollars=PercentileInterval.of([run.dollars for run in runs]),
         hours=PercentileInterval.of([ticks * case.tick_s / HOUR for ticks in done] or [math.inf]),
-        evictions=PercentileInterval.of([life.evictions for life in lived]),
+        evictions=PercentileInterval.of([run.evictions for run in runs]),
         in_time_pct=in_time,
-        unfinished_pct=100 * (1 - len(done) / len(lived)),
-        on_demand_pct=100 * sum(life.on_demand for life in lived) / paid if paid else 0.0,
+        unfinished_pct=100 * (1 - len(done) / len(runs)),
+        on_demand_pct=100 * sum(run.on_demand for run in runs) / paid if paid else 0.0,
     )

@@ -158,7 +158,7 @@ class _Run:
         assert self.held is not None
         if self.held >= 0:
             hours = (self.at - self.since) * self.case.tick_s / HOUR
-            self.seen.holds[self.held] += Exposure.of([(hours, ended)], begun=self.up_s / HOUR)
+            self.seen.holds[self.held] += Exposure.of([(hours, ended)], start_age=self.up_s / HOUR)
         self.held = None
 
     def _is_outage_over(self, *, ended: bool) -> None:
@@ -176,10 +176,10 @@ class _Run:
     def situation(self) -> PolicyState:
         """Return what production would know at this tick."""
         case, tick_s = self.case, self.case.tick_s
-        spent = self.at - self.begin
+        elapsed = self.at - self.begin
         return PolicyState(
             work_s=(case.work - self.done) * tick_s,
-            left_s=None if case.deadline is None else (case.deadline - spent) * tick_s,
+            left_s=None if case.deadline is None else (case.deadline - elapsed) * tick_s,
             candidates=tuple(self._candidates()),
             held=self._current_hold(),
             lost_s=case.lost * tick_s,
@@ -210,11 +210,11 @@ class _Run:
 
     def _likely_s(self, zone: int) -> float | None:
         """Return the seconds since the signal is positive; None without two in a row."""
-        every = max(1, round(self.case.signs.every_s / self.case.tick_s))
-        newest = tick = self.begin + (self.at - self.begin) // every * every
+        interval = max(1, round(self.case.signs.every_s / self.case.tick_s))
+        newest = tick = self.begin + (self.at - self.begin) // interval * interval
         while tick >= self.begin and self._says_yes(zone, tick):
-            tick -= every
-        since = tick + every
+            tick -= interval
+        since = tick + interval
         return (self.at - since) * self.case.tick_s if since < newest else None
 
     def _says_yes(self, zone: int, at: int) -> bool:
@@ -232,7 +232,7 @@ class _Run:
         assert self.outage is not None
         hours = (self.at - self.outage) * self.case.tick_s / HOUR
         return Exposure.of(
-            [(hours, ended)], begun=0.0 if self.spot_seen else UNSEEN_OUTAGE_S / HOUR
+            [(hours, ended)], start_age=0.0 if self.spot_seen else UNSEEN_OUTAGE_S / HOUR
         )
 
     def _current_hold(self) -> CurrentHold | None:

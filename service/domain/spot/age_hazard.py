@@ -39,17 +39,17 @@ class Exposure:
         )
 
     @classmethod
-    def of(cls, lifetimes: Iterable[tuple[float, bool]], begun: float = 0.0) -> Self:
+    def of(cls, lifetimes: Iterable[tuple[float, bool]], start_age: float = 0.0) -> Self:
         """Build from lives as (hours, whether it ended by itself).
 
-        False: censored, because we cut it or it still lasts. ``begun``: the hours that each had
+        False: censored, because we cut it or it still lasts. ``start_age``: the hours that each had
         lasted when observation began; the time before counts as not observed.
         """
         hours, ends = [0.0] * BUCKETS, [0] * BUCKETS
-        for lasted, ended in lifetimes:
-            age = begun + lasted
+        for duration, ended in lifetimes:
+            age = start_age + duration
             for b, (start, width) in enumerate(zip(_STARTS, WIDTHS, strict=True)):
-                hours[b] += max(0.0, min(age, start + width) - max(begun, start))
+                hours[b] += max(0.0, min(age, start + width) - max(start_age, start))
             ends[bucket_of(age)] += ended
         return cls(tuple(hours), tuple(ends))
 

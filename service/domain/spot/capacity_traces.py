@@ -190,12 +190,12 @@ def _counts(
     before = [count for tick, count in tick_counts if tick < 0]
     first = observed.index(True)
     last = before[-1] if before else held_counts[first] or by_tick.get(first, 0)
-    for at, have in enumerate(held_counts):
+    for at, held in enumerate(held_counts):
         if at in by_tick:
             last = by_tick[at]
-        elif have:
-            last = have
-        yield have or last
+        elif held:
+            last = held
+        yield held or last
 
 
 def _stretches(observed: list[bool]) -> Iterator[tuple[int, int]]:

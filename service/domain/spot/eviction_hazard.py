@@ -41,8 +41,8 @@ def prior_rates(band_per_hour: float | None) -> tuple[float, ...]:
     low, high = 1e-3, 1e3  # multiples of the usual rates; the mean life falls with them
     for _ in range(40):
         middle = math.sqrt(low * high)
-        lasts = mean_residual_life(tuple(rate * middle for rate in HOLD_PRIOR), 0.0, _ENDLESS)
-        low, high = (middle, high) if lasts > target else (low, middle)
+        lifetime = mean_residual_life(tuple(rate * middle for rate in HOLD_PRIOR), 0.0, _ENDLESS)
+        low, high = (middle, high) if lifetime > target else (low, middle)
     return tuple(rate * low for rate in HOLD_PRIOR)
 
 

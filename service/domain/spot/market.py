@@ -72,6 +72,6 @@ def eviction_prior(report: ReportedBand | None, default: float) -> EvictionPrior
     if report is None:
         source = f"REKINDLE_HAZARD_PER_HOUR, {default:g}: Azure has told no eviction rate"
         return EvictionPrior(per_hour=default, source=source)
-    when = f"{report.seen_at:%Y-%m-%d}"
-    source = f"Azure's eviction rate of {when}, {report.band.as_phrase} of machines an hour"
+    date_text = f"{report.seen_at:%Y-%m-%d}"
+    source = f"Azure's eviction rate of {date_text}, {report.band.as_phrase} of machines an hour"
     return EvictionPrior(per_hour=report.band.per_hour, source=source)

@@ -39,10 +39,10 @@ def refuse_untrainable(
     if not errors:
         return
     rows = min(sum(error.count for error in errors), report.rows)
-    which = "Validation" if is_validation else "Training"
+    purpose = "Validation" if is_validation else "Training"
     details = "; ".join(f"{error} ({error.code})" for error in errors[:_NAMED])
     raise InvalidRequest(
-        f"{which} file {name}: {rows} of {report.rows} rows cannot be trained on. "
+        f"{purpose} file {name}: {rows} of {report.rows} rows cannot be trained on. "
         f"{_capital(details)}. Correct the file, upload it again and create a new job: nothing was "
         "spent.",
         code="invalid_validation_file" if is_validation else "invalid_training_file",

@@ -200,12 +200,12 @@ def _stages_rule(training: Training) -> str:
 
 def _check_milestones(training: Training, total_steps: int) -> None:
     """Refuse more milestones than HEAD can name: all are kept as long as the job."""
-    every = training.milestone_every_steps
-    if every and total_steps // every > MILESTONES_KEPT:
+    interval = training.milestone_every_steps
+    if interval and total_steps // interval > MILESTONES_KEPT:
         least = math.ceil(total_steps / MILESTONES_KEPT)
         raise InvalidRequest(
-            f"training.milestone_every_steps is {every}, which makes more than {MILESTONES_KEPT} "
-            f"milestones in {total_steps} steps. Make it {least} or more.",
+            f"training.milestone_every_steps is {interval}, which makes more than "
+            f"{MILESTONES_KEPT} milestones in {total_steps} steps. Make it {least} or more.",
             param="training.milestone_every_steps",
         )
 
@@ -241,9 +241,9 @@ def _share_out(batch: int, unit: int, *, is_explicit: bool) -> tuple[int, tuple[
 
 
 def _peak_learning_rate(training: Training, multiplier: float, global_batch: int) -> float:
-    usual, rate = METHODS[training.method], training.learning_rate
+    default, rate = METHODS[training.method], training.learning_rate
     if rate is None:
-        rate = usual.lora_learning_rate if training.lora else usual.learning_rate
+        rate = default.lora_learning_rate if training.lora else default.learning_rate
     scaling = training.learning_rate_scaling
     return scaling.scaled(rate * multiplier, global_batch) if scaling else rate * multiplier
 

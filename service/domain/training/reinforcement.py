@@ -63,6 +63,6 @@ def lacking(settings: Reinforcement, members: Mapping[str, int]) -> str | None:
         name = path.split(".")[0]
         line = members.get(name)
         if line != 0:
-            where = f"line {line}" if line else "its first row"
-            return f"{where} has no member `{name}`, which the grader reads"
+            location = f"line {line}" if line else "its first row"
+            return f"{location} has no member `{name}`, which the grader reads"
     return None

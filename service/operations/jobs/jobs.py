@@ -250,7 +250,7 @@ async def _write_request(
     back: bool = False,
 ) -> bool:
     """Write the request with its event; return False where nothing changes."""
-    done = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
+    done = await jobs.request_once(conn, caller.project_id, job_id, now, column, clear=back)
     if done:
         text = f"{verb.capitalize()} requested{_actor(caller)}"
         data = _key_data(caller)

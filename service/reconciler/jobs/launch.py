@@ -67,7 +67,12 @@ class AttemptLauncher:
         work, places, past = await self._read_work_left(row, plan)
         now, nodes = self.now(), plan.chosen.nodes
         choose = partial(
-            offering_choice.choose, work=work, job_id=job.id, now=now, most_nodes=nodes, past=past
+            offering_choice.choose,
+            work=work,
+            job_id=job.id,
+            now=now,
+            most_nodes=nodes,
+            history=past,
         )
         places_now = places
         for _ in range(_TRIES):

@@ -35,7 +35,7 @@ def rate(past: CapacityHistory) -> float | None:
     """Evictions per hour that the policy takes for the band's, of two machines."""
     work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     place = OfferingState(option=CHOSEN, price=CHOSEN.price)
-    return build_situation([place], work, NOW, 2, past=past).candidates[0].evictions_per_hour
+    return build_situation([place], work, NOW, 2, history=past).candidates[0].evictions_per_hour
 
 
 def test_the_newest_band_counts_and_where_there_is_none_that_of_the_plan() -> None:
