@@ -15,7 +15,7 @@ from typing import Any
 from emulator.arm.request_log import RequestLog
 from emulator.capacity import SpotCapacity, allocation
 from emulator.compute import power
-from emulator.core.agenda import Agenda, Found
+from emulator.core.agenda import Agenda, Machine
 from emulator.core.errors import GUEST
 from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
 from emulator.core.store import StateFile
@@ -100,7 +100,7 @@ class Fabric:
         while True:
             await self.step()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._sleep())
+                await asyncio.wait_for(self._wake.wait(), self._sleep_seconds())
             self._wake.clear()
 
     async def step(self) -> None:
@@ -131,11 +131,11 @@ class Fabric:
             return instance.booted and instance.phase == "allocated" and not instance.stopped
         return instance.booted and processes.alive(self.folder(instance))
 
-    def by_token(self, token: str) -> Found | None:
+    def by_token(self, token: str) -> Machine | None:
         """Return the instance whose metadata service has this token, with its scale set."""
         return self._agenda.by_token(token)
 
-    def instances(self) -> Iterator[Found]:
+    def instances(self) -> Iterator[Machine]:
         """Every instance with its scale set."""
         for scale_set in list(self.state.scale_sets.values()):
             for instance in list(scale_set.instances.values()):
@@ -162,13 +162,13 @@ class Fabric:
     def _commit(self) -> None:
         for target in self._agenda.unsettled():
             for scale_set in self._sets(target):
-                provisioning_state = _provisioning_state(scale_set, self._concerning(scale_set))
+                provisioning_state = _provisioning_state(scale_set, self._operations_of(scale_set))
                 if scale_set.provisioning_state != provisioning_state:
                     self.state.change(scale_set, provisioning_state=provisioning_state)
         self._meters.read(self.now())
         self._store.commit()
 
-    def _sleep(self) -> float:
+    def _sleep_seconds(self) -> float:
         now = self.now()
         soonest = self._agenda.next_time(now)
         wait = LONGEST_SLEEP if soonest is None else (soonest - now) / self.settings.speed
@@ -202,7 +202,7 @@ class Fabric:
         scale_set = self.state.scale_sets.get(target)
         return [scale_set] if scale_set else []
 
-    def _concerning(self, scale_set: ScaleSetRow) -> list[OperationRow]:
+    def _operations_of(self, scale_set: ScaleSetRow) -> list[OperationRow]:
         """Return the unfinished operations on a scale set or on its resource group."""
         key = scale_set.owner or scale_set.key
         targets = (scale_set.key, key.partition("/providers/")[0])
@@ -280,7 +280,7 @@ class Fabric:
             )
             self._processes.boot(machine)
 
-    async def _kill_doomed(self) -> list[Found]:
+    async def _kill_doomed(self) -> list[Machine]:
         doomed = self._agenda.doomed()
         if self.settings.hollow:
             return doomed
@@ -293,7 +293,7 @@ class Fabric:
         await asyncio.gather(*kills)
         return doomed
 
-    def _finish(self, now: float, killed: list[Found]) -> None:
+    def _finish(self, now: float, killed: list[Machine]) -> None:
         """Forget what was killed, and end the operations that have all they waited for."""
         for _, instance in killed:
             self._forget(self.state.now(instance))

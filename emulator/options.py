@@ -13,7 +13,7 @@ from emulator.capacity.entries import read
 from emulator.core import catalog
 from emulator.core.errors import ArmError
 
-ABOUT = (
+DESCRIPTION = (
     "Azure on localhost: Resource Manager with virtual machine scale sets, Spot, Scheduled Events "
     "and capacity. Ctrl-C ends it and leaves its VMs running; the next start with the same --state "
     "finds them again. Read docs/emulator.md."
@@ -25,7 +25,7 @@ def parser() -> argparse.ArgumentParser:
     command_line = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="python -m emulator --state DIR --arm-port PORT --metadata-port PORT [OPTION ...]",
-        description=ABOUT,
+        description=DESCRIPTION,
     )
     add = command_line.add_argument
     add(

@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-LOOK = 0.1  # seconds between two looks
+POLL_SECONDS = 0.1  # seconds between two looks
 GRACE = 10.0  # seconds from the request to end to the kill
 CANCELLED = -signal.SIGTERM
 SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -45,7 +45,7 @@ class OrderTask:
             self._processes.append(_start(image, content["command"], process, folder))
         order.with_suffix(".begun").touch()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Return whether it is over; its exit code is written then."""
         if self._file.with_suffix(".kill").exists():
             self._signal(signal.SIGKILL)
@@ -115,10 +115,10 @@ def main() -> None:
     while True:
         for order in sorted(set(orders.glob("*.json")) - finished - set(tasks)):
             tasks[order] = OrderTask(order)
-        for order in [order for order, task in tasks.items() if task.look()]:
+        for order in [order for order, task in tasks.items() if task.poll()]:
             finished.add(order)
             del tasks[order]
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -78,7 +78,7 @@ def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: f
     """Let go what is broken or replaced, and what has been idle for too long."""
     members = nodes(fabric, compute)
     broken = [n.instance.instance_id for n in members if n.state == "unusable"]
-    living = sum(n.there for n in members)
+    living = sum(n.is_present for n in members)
     since: dict[str, float] = private(compute)["idle_since"]
     scale = properties(compute)["properties"]["scaleSettings"]
     patience = float(private(compute)["idle_seconds"])
@@ -106,13 +106,13 @@ def _replaced(fabric: Fabric, compute: ResourceRow) -> list[str]:
     """Return the preempted nodes whose places are taken, or not needed."""
     members = nodes(fabric, compute)
     preempted = [n.instance.instance_id for n in members if n.instance.phase == "deallocated"]
-    ready = sum(n.state in ("idle", "running") and n.there for n in members)
+    ready = sum(n.state in ("idle", "running") and n.is_present for n in members)
     return preempted[max(target(fabric, compute) - ready, 0) :] if preempted else []
 
 
 def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Ask for the nodes that are missing."""
-    missing = target(fabric, compute) - sum(n.there for n in nodes(fabric, compute))
+    missing = target(fabric, compute) - sum(n.is_present for n in nodes(fabric, compute))
     busy = fabric.operations(scale_set.key, "put")
     if missing <= 0 or busy or now < float(private(compute)["retry_at"]):
         return False
@@ -120,21 +120,21 @@ def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: flo
     assert size, "the size was checked when the cluster was put"
     scale_set = fabric.state.put(scale_set.resized(len(scale_set.instances)))
     larger = scale_set.resized(scale_set.capacity + missing)
-    fault = scale_set_faults.met(fabric, scale_set, "PUT")
+    fault = scale_set_faults.find_fault(fabric, scale_set, "PUT")
     try:
         scale_set_faults.refuse(fabric, larger, fault)
         check_quota(fabric, larger, size.vcpus)
     except ArmError as error:
-        _refused(fabric, compute, *_in_words_of_ml(error), now)
+        _refused(fabric, compute, *_as_ml_error(error), now)
         return True
     scale_sets.grow(fabric, scale_set, missing)
     for operation in fabric.operations(scale_set.key, "put"):
-        scale_set_faults.hinder(fabric, operation, fault)
+        scale_set_faults.apply_fault(fabric, operation, fault)
     amend(fabric, compute, errors=[], resized_at=now)
     return True
 
 
-def _in_words_of_ml(error: ArmError) -> tuple[str, str]:
+def _as_ml_error(error: ArmError) -> tuple[str, str]:
     quota = "exceeding approved" in error.message
     return ("ClusterCoreQuotaReached" if quota else error.code), error.message
 

@@ -34,7 +34,7 @@ class ClusterNode:
         return self.scale_set.spot
 
     @property
-    def there(self) -> bool:
+    def is_present(self) -> bool:
         """Return whether it is or becomes a machine: a preempted one is only a name."""
         return self.state not in ("leaving", "unusable") and self.instance.phase != "deallocated"
 
@@ -70,7 +70,7 @@ def target(fabric: Fabric, compute: ResourceRow) -> int:
 def allocation_state(fabric: Fabric, compute: ResourceRow) -> str:
     """Return Steady, or Resizing while nodes come and go."""
     moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
-    short = sum(n.there for n in nodes(fabric, compute)) < target(fabric, compute)
+    short = sum(n.is_present for n in nodes(fabric, compute)) < target(fabric, compute)
     return "Resizing" if moving or short else "Steady"
 
 

@@ -44,7 +44,11 @@ def carry_out(fabric: Fabric, now: float) -> bool:
 
 def _mark(fabric: Fabric) -> bool:
     """Mark clusters whose workspace or group is going."""
-    clusters = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _has_no_parent(fabric, c)]
+    clusters = [
+        c
+        for c in of_type(fabric, COMPUTE)
+        if not _is_being_deleted(c) and _has_no_parent(fabric, c)
+    ]
     for compute in clusters:
         fabric.state.change(compute, provisioning_state="Deleting")
     return bool(clusters)
@@ -54,12 +58,12 @@ def _has_no_parent(fabric: Fabric, compute: ResourceRow) -> bool:
     parts = compute.key.split("/")
     group = fabric.state.groups.get("/".join(parts[:5]))
     workspace = fabric.state.resources.get("/".join(parts[:9]))
-    return not group or group.deleting or not workspace or _going(workspace)
+    return not group or group.deleting or not workspace or _is_being_deleted(workspace)
 
 
 def _empty(fabric: Fabric) -> bool:
     """Delete the hidden sets whose cluster is gone or going."""
-    retained = {c.key for c in of_type(fabric, COMPUTE) if not _going(c)}
+    retained = {c.key for c in of_type(fabric, COMPUTE) if not _is_being_deleted(c)}
     hidden = [s for s in fabric.state.scale_sets.values() if s.owner and s.owner not in retained]
     undeleted = [s for s in hidden if not fabric.operations(s.key, "delete")]
     for scale_set in undeleted:
@@ -76,7 +80,9 @@ def _forget(fabric: Fabric) -> bool:
     owners = [f"{s.owner}/" for s in fabric.state.scale_sets.values() if s.owner]
     rows = [*of_type(fabric, COMPUTE), *of_type(fabric, WORKSPACE)]
     removable = [
-        r for r in rows if _going(r) and not any(o.startswith(f"{r.key}/") for o in owners)
+        r
+        for r in rows
+        if _is_being_deleted(r) and not any(o.startswith(f"{r.key}/") for o in owners)
     ]
     for resource in removable:
         for key, row in list(fabric.state.resources.items()):
@@ -94,5 +100,5 @@ def _close(fabric: Fabric, now: float) -> bool:
     return bool(finished)
 
 
-def _going(resource: ResourceRow) -> bool:
+def _is_being_deleted(resource: ResourceRow) -> bool:
     return resource.provisioning_state == "Deleting"

@@ -18,8 +18,8 @@ from emulator.core.errors import invalid, refuse_unknown
 if TYPE_CHECKING:
     from emulator.fabric import Fabric
 
-ANSWERED = 1000  # at once
-ASKED = ("method", "path", "since", "limit")
+MAX_ENTRIES = 1000  # at once
+PARAMETERS = ("method", "path", "since", "limit")
 VM = re.compile(r"^/vm/([^/]+)")
 SECRET = re.compile(r"(?i)\b(sig|token|secret|password|code|key)=[^&]*")
 
@@ -105,9 +105,9 @@ async def list_requests(request: Request) -> Response:
     At most ?limit= of them; while ``nextSince`` is there, ask again with it.
     """
     query = request.query_params
-    refuse_unknown(query, ASKED, "parameter")
+    refuse_unknown(query, PARAMETERS, "parameter")
     fits = _filter(query.get("method", ""), query.get("path", ""), _number(query, "since", 0))
-    limit = max(1, min(_number(query, "limit", ANSWERED), ANSWERED))
+    limit = max(1, min(_number(query, "limit", MAX_ENTRIES), MAX_ENTRIES))
     matches = list(islice(filter(fits, request.app.state.fabric.requests.entries), limit + 1))
     answer: dict[str, object] = {"value": [asdict(entry) for entry in matches[:limit]]}
     if len(matches) > limit:

@@ -20,7 +20,7 @@ from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
 PLENTY = 1_000_000  # times the limit, where nothing is to be refused
-KEPT = 20_000  # buckets; when there are more, those that are full again are dropped
+MAX_BUCKETS = 20_000  # buckets; when there are more, those that are full again are dropped
 SUBSCRIPTION = re.compile(r"/subscriptions/([^/]+)")
 GROUP = re.compile(r"/subscriptions/[^/]+/resourcegroups/[^/]+")
 SCALE_SET = re.compile(
@@ -82,7 +82,7 @@ class ThrottlingMiddleware:
         else:
             for _, bucket, _ in charges:
                 bucket.tokens -= 1
-        await (refusal or self._app)(scope, receive, _telling(send, charges))
+        await (refusal or self._app)(scope, receive, _with_remaining_headers(send, charges))
 
     def _compute_buckets(
         self, method: str, path: str, subscription: str, now: float
@@ -110,7 +110,7 @@ class ThrottlingMiddleware:
         return ""
 
     def _bucket(self, key: Key, limit: BucketLimit, now: float) -> RefillBucket:
-        if len(self._buckets) > KEPT:
+        if len(self._buckets) > MAX_BUCKETS:
             self._drop_full(now)
         if key not in self._buckets:
             refill, capacity = limit.refill * self._times, limit.capacity * self._times
@@ -126,7 +126,7 @@ class ThrottlingMiddleware:
                 del self._buckets[key]
 
 
-def _telling(send: Send, charges: list[tuple[str, RefillBucket, str]]) -> Send:
+def _with_remaining_headers(send: Send, charges: list[tuple[str, RefillBucket, str]]) -> Send:
     """Send with the headers; a planted fault that has its own keeps them."""
 
     async def send_telling(message: Message) -> None:

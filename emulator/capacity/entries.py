@@ -24,14 +24,14 @@ from typing import Any
 from emulator.capacity.traces import Constant, MachinesOverTime, Random, Recorded
 from emulator.core.errors import invalid
 
-PLACE = ("region", "zone", "size", "priority")
+PLACE_MEMBERS = ("region", "zone", "size", "priority")
 DEFAULTS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
 OF_KIND: dict[str, dict[str, Any]] = {
     "constant": {"capacity": 0},
     "random": {"total": 32, "orders_per_hour": 0.5, "order_size": 8.0, "order_hours": 4.0},
     "trace": {"file": None, "data": None, "gap_seconds": None, "start": 0, "times": 1},
 }
-WHOLE = ("capacity", "total", "times")
+INTEGERS = ("capacity", "total", "times")
 SHARES = ("without_notice", "partial")
 FOREVER = 1e11  # seconds since 1970
 AMOUNTS = ("orders_per_hour", "order_size", "order_hours", "gap_seconds")
@@ -45,7 +45,7 @@ class CapacityEntry:
     zone: str
     size: str
     spot: bool
-    given: dict[str, Any]  # as given, with the recording in it
+    document: dict[str, Any]  # as given, with the recording in it
 
     @property
     def place(self) -> tuple[str, str, str, bool]:
@@ -59,14 +59,14 @@ class CapacityEntry:
 
     def option(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
         """Return the entry's value for one of DEFAULTS, or the default."""
-        return self.given.get(name, DEFAULTS[name])
+        return self.document.get(name, DEFAULTS[name])
 
     def trace(self, region: str, size: str) -> MachinesOverTime:
         """Return the capacity over time of one size in one region."""
-        settings = OF_KIND[self.given["kind"]] | self.given
-        if self.given["kind"] == "constant":
+        settings = OF_KIND[self.document["kind"]] | self.document
+        if self.document["kind"] == "constant":
             return Constant(settings["capacity"])
-        if self.given["kind"] == "random":
+        if self.document["kind"] == "random":
             return Random(
                 seed=f"{self.option('seed')}/{region}/{self.zone}/{size}/{self.spot}",
                 total=settings["total"],
@@ -93,7 +93,7 @@ def parse(entry: Any, folder: Path) -> CapacityEntry:  # noqa: ANN401 - as it ca
     """Check an entry, and take in the file that it names; ArmError for what is none."""
     if not isinstance(entry, dict) or entry.get("kind") not in OF_KIND:
         raise invalid(f"The 'kind' of a capacity entry must be one of {', '.join(OF_KIND)}.")
-    allowed = {*PLACE, "kind", *DEFAULTS, *OF_KIND[entry["kind"]]}
+    allowed = {*PLACE_MEMBERS, "kind", *DEFAULTS, *OF_KIND[entry["kind"]]}
     if unknown := sorted(set(entry) - allowed):
         members = ", ".join(sorted(allowed))
         raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {members}.")
@@ -140,7 +140,7 @@ def _with_recording(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
 
 
 def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
-    if name in WHOLE and not _count(value):
+    if name in INTEGERS and not _count(value):
         raise invalid(f"'{name}' of a capacity entry must be a number of machines, not {value!r}.")
     if name in SHARES and not (_number(value) and value <= 1):
         raise invalid(f"'{name}' of a capacity entry is a share, from 0 to 1, not {value!r}.")

@@ -13,14 +13,14 @@ from emulator.compute import evictions
 from emulator.core.state import ANY_PRICE, InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
-Found = tuple[ScaleSetRow, InstanceRow]
+Machine = tuple[ScaleSetRow, InstanceRow]
 
 
 def carry_on(fabric: Fabric, now: float) -> bool:
     """Begin every eviction that is due; a chore."""
     if not fabric.spot_capacity.entries:
         return False
-    staying: dict[Place, tuple[CapacityPool, list[Found]]] = {}
+    staying: dict[Place, tuple[CapacityPool, list[Machine]]] = {}
     for scale_set in fabric.state.scale_sets.values():
         if scale_set.spot:
             _gather(fabric, scale_set, staying)
@@ -29,7 +29,7 @@ def carry_on(fabric: Fabric, now: float) -> bool:
 
 
 def _gather(
-    fabric: Fabric, scale_set: ScaleSetRow, staying: dict[Place, tuple[CapacityPool, list[Found]]]
+    fabric: Fabric, scale_set: ScaleSetRow, staying: dict[Place, tuple[CapacityPool, list[Machine]]]
 ) -> None:
     """Add the Spot instances that have machines and are to keep them to their pools."""
     pools: dict[str, CapacityPool | None] = {}  # by zone
@@ -42,7 +42,7 @@ def _gather(
             staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
 
 
-def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Found], now: float) -> bool:
+def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Machine], now: float) -> bool:
     """Evict as many as there will be no machines for, each when it is wanted back."""
     horizon = now + fabric.spot_capacity.foresight
     if len(machines) <= pool.lowest(now, horizon):
@@ -56,13 +56,13 @@ def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Found], now: f
     return True
 
 
-def _victims(pool: CapacityPool, machines: list[Found]) -> list[Found]:
+def _victims(pool: CapacityPool, machines: list[Machine]) -> list[Machine]:
     if pool.entry.option("victims") == "newest":
         return sorted(machines, key=lambda vm: -vm[1].created_at)
     return sorted(machines, key=lambda vm: _draw(pool, vm[0], vm[1], "victim"))
 
 
-def _evict(fabric: Fabric, pool: CapacityPool, vm: Found, now: float, at: float) -> None:
+def _evict(fabric: Fabric, pool: CapacityPool, vm: Machine, now: float, at: float) -> None:
     if _draw(pool, *vm, "notice") < pool.entry.option("without_notice"):
         evictions.strike(fabric.state, vm[1], at)
     else:

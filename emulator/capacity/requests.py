@@ -47,6 +47,6 @@ def _dated(entry: Any, now: float) -> Any:  # noqa: ANN401 - as it came
 
 def _row(entry: CapacityEntry, now: float) -> dict[str, Any]:
     """Return an entry without its recording, with the present capacity."""
-    members = {k: v for k, v in entry.given.items() if k != "data"}
+    members = {k: v for k, v in entry.document.items() if k != "data"}
     capacity = at(entry.trace(entry.region, entry.size), now)
     return members | {"capacity_now": capacity}

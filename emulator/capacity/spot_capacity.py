@@ -122,7 +122,7 @@ class SpotCapacity:
 
     def _write(self) -> None:
         temporary = self._file.with_suffix(".new")
-        temporary.write_text(json.dumps([entry.given for entry in self._posted]))
+        temporary.write_text(json.dumps([entry.document for entry in self._posted]))
         temporary.replace(self._file)
         self._arrange()
 

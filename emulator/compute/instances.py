@@ -14,7 +14,7 @@ from emulator.arm.resource_groups import list_start
 from emulator.arm.views import expanded, instance_body, instance_view, virtual_machine_body
 from emulator.compute import evictions
 from emulator.compute.scale_sets import find_scale_set, refused_of_flexible
-from emulator.core.agenda import Found
+from emulator.core.agenda import Machine
 from emulator.core.errors import ArmError, invalid, marked_for_deletion, resource_not_found
 from emulator.core.state import ScaleSetRow
 
@@ -77,7 +77,7 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
     return Response(status_code=202, headers=operations.headers(request, operation))
 
 
-def find_instance(request: Request) -> Found:
+def find_instance(request: Request) -> Machine:
     """Return the VM that the path names, with its scale set, or raise ArmError."""
     if (vm := _lookup(request)) is not None:
         return vm
@@ -91,7 +91,7 @@ def find_instance(request: Request) -> Found:
     raise ArmError(404, "NotFound", message)
 
 
-def virtual_machines(request: Request) -> Iterator[Found]:
+def virtual_machines(request: Request) -> Iterator[Machine]:
     """Iterate over the VMs of the Flexible scale sets of the group or subscription in the path."""
     start = list_start(request)
     for scale_set in list(fabric_of(request).state.scale_sets.values()):
@@ -105,7 +105,7 @@ def unsupported_filter(text: str) -> Exception:
     return invalid(f"The filter '{text[:200]}' is not supported.", "BadRequest", "$filter")
 
 
-def _lookup(request: Request) -> Found | None:
+def _lookup(request: Request) -> Machine | None:
     names = request.path_params
     if "vm" in names:
         name, rows = names["vm"], virtual_machines(request)

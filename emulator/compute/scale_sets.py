@@ -91,8 +91,8 @@ async def delete(request: Request) -> Response:
         operations.preempt(fabric, scale_set.key, "put", "restore")
         seconds = fabric.settings.delete_seconds
         running = [operations.begin_operation(fabric, "delete", scale_set, seconds=seconds)]
-        fault = scale_set_faults.met(fabric, scale_set, "DELETE")
-        scale_set_faults.hinder(fabric, running[0], fault)
+        fault = scale_set_faults.find_fault(fabric, scale_set, "DELETE")
+        scale_set_faults.apply_fault(fabric, running[0], fault)
         fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
@@ -153,7 +153,7 @@ def _accept(
     scale_set = replace(scale_set, mixed_size=sizes[0])
     priced = replace(_offer(scale_set), spot=_spot_price(fabric, scale_set))
     scale_set_rules.check(fabric.state, scale_set, priced)
-    fault = scale_set_faults.met(fabric, scale_set, "PUT")
+    fault = scale_set_faults.find_fault(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     scale_set = _settle_on(sizes, fabric, scale_set)
     operation = _carry_out(fabric, scale_set, fault)
@@ -213,7 +213,7 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
     nothing_new = before is not None and len(scale_set.instances) == count_before
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
     operation = operations.begin_operation(fabric, "put", scale_set, seconds=seconds)
-    scale_set_faults.hinder(fabric, operation, fault)
+    scale_set_faults.apply_fault(fabric, operation, fault)
     return operation
 
 

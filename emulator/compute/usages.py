@@ -79,7 +79,7 @@ def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) ->
 
 def _used(fabric: Fabric, region: Region, name: str) -> int:
     """Return how much of a quota is used."""
-    scale_sets = _here(fabric, region)
+    scale_sets = _scale_sets_in(fabric, region)
     match name:
         case "availabilitySets":
             return 0
@@ -99,7 +99,9 @@ def used_cores(
     fabric: Fabric, region: Region, *, spot: bool, family: str = "", hidden: bool = False
 ) -> int:
     """Cores that instances of one capacity type hold in a region, those being created too."""
-    scale_sets = [s for s in _here(fabric, region, hidden) if family in ("", _size_of(s).family)]
+    scale_sets = [
+        s for s in _scale_sets_in(fabric, region, hidden) if family in ("", _size_of(s).family)
+    ]
     return sum(_holding(s) * _size_of(s).vcpus for s in scale_sets if s.spot is spot)
 
 
@@ -142,7 +144,7 @@ def _holding(scale_set: ScaleSetRow) -> int:
     )
 
 
-def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSetRow]:
+def _scale_sets_in(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSetRow]:
     """Return the scale sets of a region; ``hidden``: those of Azure ML, which has its own quota.
 
     MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md.

@@ -24,7 +24,7 @@ class ArmError(Exception):
         self.code = code
         self.message = message
         self.target = target
-        self.more = additional_info  # `additionalInfo`
+        self.additional_info = additional_info  # `additionalInfo`
         self.details = details  # the errors that led to it
 
     @property
@@ -33,7 +33,7 @@ class ArmError(Exception):
         optional = {
             "target": self.target,
             "details": list(self.details),
-            "additionalInfo": list(self.more),
+            "additionalInfo": list(self.additional_info),
         }
         members = {name: value for name, value in optional.items() if value}
         return {"error": {"code": self.code, "message": self.message, **members}}

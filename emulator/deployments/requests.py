@@ -49,7 +49,7 @@ async def validate(request: Request) -> Response:
     _, plan = await _plan_deployment(request, name)
     preflight.check(fabric_of(request), request, name, plan)
     properties = records.summary(fabric_of(request), plan)
-    properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.wanted]
+    properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.enabled]
     body = {"id": id_, "name": name, "type": records.DEPLOYMENTS, "properties": properties}
     return JSONResponse(body)
 

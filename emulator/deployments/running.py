@@ -18,7 +18,7 @@ from emulator.core.errors import ArmError
 from emulator.core.state import ResourceRow, group_id
 from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters, records, templates
-from emulator.deployments.calls import Answers, Calls, Unasked, refusal
+from emulator.deployments.calls import Answers, Calls, MissingAnswer, refusal
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.refusals import invalid_template
 from emulator.deployments.scopes import TemplateScope
@@ -29,7 +29,7 @@ from emulator.resources.resource_ids import parse
 Json = Any
 T = TypeVar("T")
 TOO_MANY = 429  # requests: the next step asks again
-OVER = ("Succeeded", "Failed", "Canceled")
+TERMINAL_STATES = ("Succeeded", "Failed", "Canceled")
 
 
 class Runner:
@@ -43,7 +43,7 @@ class Runner:
         """Look after the deployments; what they do they do outside of the step."""
         for key in [k for k, task in self._tasks.items() if task.done()]:
             if error := self._tasks.pop(key).exception():
-                _break_off(fabric, key, error)
+                _fail_unexpectedly(fabric, key, error)
         for resource in list(fabric.state.resources.values()):
             if records.running(resource) and resource.key not in self._tasks:
                 work = _advance(fabric, self._app, resource)
@@ -55,7 +55,7 @@ async def _advance(fabric: Fabric, app: ASGIApp, resource: ResourceRow) -> None:
     await _Deployment(fabric, app, resource).advance()
 
 
-def _break_off(fabric: Fabric, key: str, error: BaseException) -> None:
+def _fail_unexpectedly(fabric: Fabric, key: str, error: BaseException) -> None:
     """End a deployment that the emulator cannot carry on, so that no restart tries again."""
     sys.stderr.write("".join(traceback.format_exception(error)))
     resource = fabric.state.resources.get(key)
@@ -85,16 +85,16 @@ class _Deployment:
         if self._plan is None:  # the group is gone
             self._end("Canceled")
             return
-        steps = [step for step in self._plan.steps if step.wanted]
+        steps = [step for step in self._plan.steps if step.enabled]
         moved = True
-        while moved and self._alive():
+        while moved and self._is_running():
             moved = False
             for step in steps:
                 moved = await self._move(step) or moved
-        if not self._alive() or any(self._is(step, "running") for step in steps):
+        if not self._is_running() or any(self._has_state(step, "running") for step in steps):
             return
-        failures = [self._state(step)["error"] for step in steps if self._is(step, "failed")]
-        unstarted = [step for step in steps if self._is(step, "")]
+        failures = [self._state(step)["error"] for step in steps if self._has_state(step, "failed")]
+        unstarted = [step for step in steps if self._has_state(step, "")]
         if unstarted and not failures:
             error = invalid_template(
                 f"Circular dependency detected on resource: '{unstarted[0].id}'. Please see "
@@ -106,7 +106,7 @@ class _Deployment:
         else:
             await self._succeed(steps)
 
-    def _alive(self) -> bool:
+    def _is_running(self) -> bool:
         """Whether it is still to be carried on: it may have been cancelled or deleted."""
         stored = self._fabric.state.resources.get(self._resource.key)
         return stored is self._resource and records.running(self._resource)
@@ -115,21 +115,21 @@ class _Deployment:
         record: dict[str, Json] = self._resource.body["run"]["steps"].get(step.key, {"state": ""})
         return record
 
-    def _is(self, step: Step, state: str) -> bool:
+    def _has_state(self, step: Step, state: str) -> bool:
         return bool(self._state(step)["state"] == state)
 
     async def _move(self, step: Step) -> bool:
         """Do what can be done about one resource; say whether anything was."""
-        if not self._alive():
+        if not self._is_running():
             return False
-        if self._is(step, "running"):
-            return await self._look(step)
-        return self._is(step, "") and self._ready(step) and await self._start(step)
+        if self._has_state(step, "running"):
+            return await self._poll(step)
+        return self._has_state(step, "") and self._ready(step) and await self._start(step)
 
     def _ready(self, step: Step) -> bool:
         assert self._plan
         need = [s for s in self._plan.steps if s.key in step.waits_for]
-        return all(not s.wanted or self._is(s, "done") for s in need)
+        return all(not s.enabled or self._has_state(s, "done") for s in need)
 
     async def _start(self, step: Step) -> bool:
         try:
@@ -142,7 +142,7 @@ class _Deployment:
         except ArmError as error:
             self._fail(step, error.body["error"])
             return True
-        answer = await self._calls.ask("PUT", step.id, step.version, body)
+        answer = await self._calls.request("PUT", step.id, step.version, body)
         if answer.status_code == TOO_MANY:
             return False
         if answer.status_code >= 400:
@@ -156,10 +156,10 @@ class _Deployment:
             self._write(step, "running", poll=poll)
         return True
 
-    async def _look(self, step: Step) -> bool:
+    async def _poll(self, step: Step) -> bool:
         """Whether a resource that takes its time is there now."""
         poll = self._state(step)["poll"]
-        answer = await self._calls.ask("GET", *((poll,) if poll else (step.id, step.version)))
+        answer = await self._calls.request("GET", *((poll,) if poll else (step.id, step.version)))
         if answer.status_code == TOO_MANY:
             return False
         if answer.status_code >= 400:
@@ -167,7 +167,7 @@ class _Deployment:
             return True
         document = answer.json()
         status = document["status"] if poll else _provisioning(document)
-        if status not in OVER:
+        if status not in TERMINAL_STATES:
             return False
         if status == "Succeeded":
             self._write(step, "done")
@@ -178,14 +178,14 @@ class _Deployment:
     async def _settled(self, value: Callable[[TemplateScope], T]) -> T:
         """Return the result of ``value``, fetching the resources that its expressions refer to."""
         assert self._plan
-        pending = (s for s in self._plan.steps if s.wanted)
-        missing = {s.key for s in pending if not self._is(s, "done")}
+        pending = (s for s in self._plan.steps if s.enabled)
+        missing = {s.key for s in pending if not self._has_state(s, "done")}
         answers = Answers(self._calls, missing)
         scope = replace(self._plan.scope, cloud=answers)
         while True:
             try:
                 return value(scope)
-            except Unasked as request:
+            except MissingAnswer as request:
                 await answers.fetch(request)
 
     async def _succeed(self, steps: list[Step]) -> None:
@@ -214,7 +214,7 @@ class _Deployment:
         }
         ended = [self._operation(step, members.get("error"))] if state != "running" else []
         changes = {"run": run, "operations": [*body["operations"], *ended]}
-        if self._alive():
+        if self._is_running():
             self._resource = self._fabric.state.change(self._resource, body=body | changes)
             self._fabric.changed()
 
@@ -240,7 +240,7 @@ class _Deployment:
     def _end(self, state: str, **members: Json) -> None:
         now = self._fabric.now()
         seconds = now - self._resource.created_at
-        if self._alive():
+        if self._is_running():
             times = {"timestamp": timestamp(now), "duration": f"PT{seconds:.3f}S"}
             ended = {"provisioningState": state, **times, **members}
             records.close(self._fabric, self._resource, **ended)

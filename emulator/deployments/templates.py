@@ -30,7 +30,7 @@ class Step:
     version: str
     raw: dict[str, Json]
     waits_for: list[str] = field(default_factory=list)  # ids
-    wanted: bool = True  # its condition holds
+    enabled: bool = True  # its condition holds
 
     @property
     def key(self) -> str:
@@ -128,7 +128,7 @@ def _step(row: dict[str, Json], scope: TemplateScope, parent: Step | None) -> St
     name = str(_evaluated(label, row["name"], scope))
     kind = row["type"]
     if parent:
-        kind, name = _below(parent, kind, name)
+        kind, name = _child_type_and_name(parent, kind, name)
     condition = _evaluated(name, row.get("condition", True), scope)
     version = str(_evaluated(name, row.get("apiVersion", ""), scope))
     if not version:
@@ -147,11 +147,11 @@ def _step(row: dict[str, Json], scope: TemplateScope, parent: Step | None) -> St
         name=name,
         version=version,
         raw=row,
-        wanted=condition in (True, "true", "True") and (parent is None or parent.wanted),
+        enabled=condition in (True, "true", "True") and (parent is None or parent.enabled),
     )
 
 
-def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
+def _child_type_and_name(parent: Step, kind: str, name: str) -> tuple[str, str]:
     """Type and name of a nested resource in full; both may be written in full already."""
     if "/" not in kind or not kind.lower().startswith(parent.type.lower() + "/"):
         kind = f"{parent.type}/{kind}"
@@ -182,12 +182,12 @@ def _evaluated(name: str, value: Json, scope: TemplateScope) -> Json:
 def _refuse_doubles(steps: list[Step]) -> None:
     seen: set[str] = set()
     for step in steps:
-        if step.key in seen and step.wanted:
+        if step.key in seen and step.enabled:
             raise invalid_template(
                 f"The resource '{step.id}' is defined multiple times in a template. Please see "
                 "https://aka.ms/arm-syntax-resources for usage details."
             )
-        if step.wanted:
+        if step.enabled:
             seen.add(step.key)
 
 
@@ -198,7 +198,7 @@ def _waits_for(step: Step, steps: list[Step], scope: TemplateScope) -> list[str]
     keys: list[str] = []
     for entry in listed:
         name = str(_evaluated(step.name, entry, scope))
-        same = [candidate.key for candidate in steps if _means(name, candidate)]
+        same = [candidate.key for candidate in steps if _is_named(name, candidate)]
         if not same:
             raise invalid_template(
                 f"The resource '{name}' is not defined in the template. Please see "
@@ -208,7 +208,7 @@ def _waits_for(step: Step, steps: list[Step], scope: TemplateScope) -> list[str]
     return keys
 
 
-def _means(name: str, step: Step) -> bool:
+def _is_named(name: str, step: Step) -> bool:
     """Whether a dependency names a step: by id, type and name, or name."""
     reference = name.lower()
     inner = [segment for segment in reference.split("/") if segment]

@@ -34,7 +34,7 @@ class Faulty:
             return
         request = Request(scope, receive)
         body = await request.body()
-        replay = _again(body, receive)
+        replay = _replaying(body, receive)
         target = _target(fabric, request, body)
         fault = planted.take_fault(fabric.state, ANSWERS, target, fabric.now())
         if fault is None:
@@ -52,8 +52,8 @@ class Faulty:
                 await _failed(fault)(scope, receive, send)
             case "drop", when:
                 if when == "after":
-                    await self._app(scope, receive, _nobody)
-                await _hang_up(scope, receive)
+                    await self._app(scope, receive, _discard)
+                await _disconnect(scope, receive)
             case _, "after":
                 await self._app(scope, receive, _late(send, fault.delay or 0))
             case _:
@@ -85,7 +85,7 @@ def _read_json(body: bytes) -> dict[str, object]:
     return document if isinstance(document, dict) else {}
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replaying(body: bytes, receive: Receive) -> Receive:
     """Return a receiver that repeats the body, then passes on what the client sends."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -114,7 +114,7 @@ def _failed(fault: FaultRow) -> Response:
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=fault.status)
 
 
-async def _nobody(_message: Message) -> None:
+async def _discard(_message: Message) -> None:
     """Drop a message of the answer."""
 
 
@@ -127,7 +127,7 @@ def _late(send: Send, delay: float) -> Send:
     return send_late
 
 
-async def _hang_up(scope: Scope, receive: Receive) -> None:
+async def _disconnect(scope: Scope, receive: Receive) -> None:
     """Break the connection, as `emulator.__main__` lets us, and wait until that is known."""
     scope["state"]["hang_up"]()
     while (await receive())["type"] != "http.disconnect":

@@ -72,7 +72,7 @@ def take_fault(
     """Return the first fault of these kinds that matches the target, counting one more strike."""
     accepted = set(kinds)
     for fault in state.faults.values():
-        if fault.kind in accepted and fault.live(now) and _meets(fault, target):
+        if fault.kind in accepted and fault.live(now) and _matches(fault, target):
             return state.change(fault, struck=fault.struck + 1)
     return None
 
@@ -105,7 +105,7 @@ def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
             raise invalid(f"'path' of a fault is no regular expression: {error}.") from error
 
 
-def _meets(fault: FaultRow, target: FaultTarget) -> bool:
+def _matches(fault: FaultRow, target: FaultTarget) -> bool:
     path = re.compile(fault.path, re.IGNORECASE) if fault.path else ORDINARY
     return (
         path.search(target.path) is not None

@@ -18,7 +18,7 @@ CODES = {"put": "AllocationFailed", "delete": "InternalExecutionError"}  # unles
 VERY_LONG = 86_400.0  # seconds
 
 
-def met(fabric: Fabric, scale_set: ScaleSetRow, method: str) -> FaultRow | None:
+def find_fault(fabric: Fabric, scale_set: ScaleSetRow, method: str) -> FaultRow | None:
     """Return the planted fault that this order for the scale set meets."""
     target = FaultTarget(
         method=method, path=scale_set.id, region=scale_set.location, vm_size=scale_set.vm_size
@@ -39,7 +39,7 @@ def refuse(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -> No
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def hinder(fabric: Fabric, operation: OperationRow, fault: FaultRow | None) -> None:
+def apply_fault(fabric: Fabric, operation: OperationRow, fault: FaultRow | None) -> None:
     """Let the fault make the operation fail when it is due, or take very long."""
     if fault is None:
         return

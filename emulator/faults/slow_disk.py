@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 class Brake:
@@ -37,7 +37,7 @@ class Brake:
         stopped: set[int] = set()
         debt, looked = 0.0, time.monotonic()
         while self._limit:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             now = time.monotonic()
             written = {pid: written_by(pid) for pid in descendants(self._init)}
             writers = {pid for pid, total in written.items() if total > before.get(pid, 0)}
@@ -47,8 +47,8 @@ class Brake:
             if debt:
                 stopped |= {pid for pid in writers if _signal(pid, signal.SIGSTOP)}
             else:
-                stopped = _go_on(stopped)
-        _go_on(stopped)
+                stopped = _resume(stopped)
+        _resume(stopped)
 
 
 def possible() -> bool:
@@ -84,7 +84,7 @@ def written_by(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
 
 
-def _go_on(stopped: set[int]) -> set[int]:
+def _resume(stopped: set[int]) -> set[int]:
     for pid in stopped:
         _signal(pid, signal.SIGCONT)
     return set()

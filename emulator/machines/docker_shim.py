@@ -64,7 +64,7 @@ def _run(folder: Path, arguments: list[str]) -> int:
     entrypoint = _all(flags, "--entrypoint")
     command = [*(entrypoint[-1:] or image_spec["command"]), *args]
     container: dict[str, Any] = {
-        "command": [_inside(argument, mounts) for argument in command],
+        "command": [_map_mounts(argument, mounts) for argument in command],
         "environment": _environment(folder, vm, image_spec, flags, mounts),
         "restart": (_all(flags, "--restart") or ["no"])[-1],
     }
@@ -112,24 +112,24 @@ def _mounts(folder: Path, volumes: list[str]) -> list[tuple[str, str]]:
         inside = target.partition(":")[0]
         if not host.startswith("/") or not inside.startswith("/"):
             sys.exit(_fail(f"docker: the emulator mounts absolute paths only, not {volume!r}"))
-        real = _below(folder, host)
+        real = _path_in(folder, host)
         if not real.exists():
             real.mkdir(parents=True)
         mounts.append((inside.rstrip("/"), str(real)))
     return sorted(mounts, key=lambda mount: -len(mount[0]))
 
 
-def _below(folder: Path, path: str) -> Path:
+def _path_in(folder: Path, path: str) -> Path:
     """Return a path of the VM as it is on this machine; one that is mapped already stays."""
     root = folder / "fs"
     return Path(path) if Path(path).is_relative_to(root) else root / path.lstrip("/")
 
 
-def _inside(argument: str, mounts: list[tuple[str, str]]) -> str:
+def _map_mounts(argument: str, mounts: list[tuple[str, str]]) -> str:
     """Map a mounted path at the beginning of a word, or after its '=', to this machine."""
     name, equals, value = argument.partition("=")
     if equals and name.startswith("-"):
-        return f"{name}={_inside(value, mounts)}"
+        return f"{name}={_map_mounts(value, mounts)}"
     for inside, real in mounts:
         if argument == inside or argument.startswith(inside + "/"):
             return real + argument[len(inside) :]
@@ -146,7 +146,7 @@ def _environment(
     """Return the container's environment: the image's, then --env-file, then -e."""
     pairs = list(image.get("env", {}).items())
     for file in _all(flags, "--env-file"):
-        lines = _below(folder, file).read_text().splitlines()
+        lines = _path_in(folder, file).read_text().splitlines()
         pairs += [_pair(line) for line in lines if line.strip() and not line.startswith("#")]
     pairs += [_pair(assignment) for assignment in _all(flags, "-e", "--env")]
     return {
@@ -154,7 +154,7 @@ def _environment(
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "REKINDLE_METADATA_URL": vm["metadata_url"],
-    } | {name: _inside(value, mounts) for name, value in pairs}
+    } | {name: _map_mounts(value, mounts) for name, value in pairs}
 
 
 def _pair(assignment: str) -> tuple[str, str]:

@@ -80,7 +80,7 @@ def announce(
         why=_WHY[kind],
         seconds=(5 if kind == "Freeze" else UNKNOWN) if seconds is None else seconds,
     )
-    _put(state, instance, event)
+    _store(state, instance, event)
     return event
 
 
@@ -89,14 +89,14 @@ def host_failed(fabric: Fabric, instance: InstanceRow, now: float) -> None:
     id_ = str(uuid.uuid4()).upper()
     event = PlatformEvent(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
     fabric.doom(instance, "redeploy")
-    _put(fabric.state, instance, event)
+    _store(fabric.state, instance, event)
 
 
 def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     """Start an announced event now, as the VM agreed; return whether it has this event."""
     for event in events(state.now(instance)):
         if event.id.lower() == event_id.lower():
-            _put(state, instance, replace(event, agreed=True))
+            _store(state, instance, replace(event, agreed=True))
             return True
     return False
 
@@ -130,9 +130,9 @@ def carry_on(fabric: Fabric, now: float) -> bool:
         for event in events(vm):
             instance = fabric.state.now(vm)
             if event.started_at is None and (event.agreed or now >= event.not_before):
-                _put(fabric.state, instance, replace(event, started_at=now))
+                _store(fabric.state, instance, replace(event, started_at=now))
                 _begin(fabric, instance, event)
-            elif event.started_at is not None and _over(fabric, instance, event, now):
+            elif event.started_at is not None and _is_over(fabric, instance, event, now):
                 _end(fabric, instance, event)
             else:
                 continue
@@ -147,7 +147,7 @@ def _begin(fabric: Fabric, instance: InstanceRow, event: PlatformEvent) -> None:
         processes.freeze(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _over(fabric: Fabric, instance: InstanceRow, event: PlatformEvent, now: float) -> bool:
+def _is_over(fabric: Fabric, instance: InstanceRow, event: PlatformEvent, now: float) -> bool:
     """Return whether an event is over: a freeze after its duration, a reboot once the VM is up."""
     if event.kind == "Freeze":
         return now >= (event.started_at or now) + event.seconds
@@ -160,7 +160,7 @@ def _end(fabric: Fabric, instance: InstanceRow, event: PlatformEvent) -> None:
         processes.thaw(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _put(state: EmulatorState, instance: InstanceRow, event: PlatformEvent) -> None:
+def _store(state: EmulatorState, instance: InstanceRow, event: PlatformEvent) -> None:
     _replace(state, instance, event, [asdict(event)])
 
 

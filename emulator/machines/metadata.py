@@ -14,7 +14,7 @@ from emulator.fabric import Fabric
 from emulator.faults import planted
 from emulator.faults.planted import FaultTarget
 from emulator.machines import instance_document, maintenance
-from emulator.machines.pull_refusals import words
+from emulator.machines.pull_refusals import refusal_message
 
 VERSIONS = (
     *("2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01"),
@@ -34,7 +34,7 @@ SINCE = {
 }
 DAY, HOUR = 86400.0, 3600.0
 MOST_PER_SECOND = 5
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 class MetadataRefusal(ArmError):
@@ -42,25 +42,25 @@ class MetadataRefusal(ArmError):
 
     def __init__(self, status: int, message: str, **details: object) -> None:
         super().__init__(status, "", message)
-        self._more = details
+        self._details = details
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
-        return {"error": self.message, **self._more}
+        return {"error": self.message, **self._details}
 
 
 async def versions(request: Request) -> Response:
     """Which api-versions there are; the one question that needs none."""
     _check_headers(request)
-    _who(request)
+    _calling_vm(request)
     return JSONResponse({"apiVersions": list(VERSIONS)})
 
 
 async def instance(request: Request) -> Response:
     """Return the identity of this VM, or the part of it that the path names."""
     _check(request, VERSIONS)
-    document: Any = instance_document.document(*_who(request))
+    document: Any = instance_document.document(*_calling_vm(request))
     for segment in str(request.path_params.get("path", "")).strip("/").split("/"):
         document = _inside(document, segment) if segment else document
     match request.query_params.get("format", "json"):
@@ -75,7 +75,7 @@ async def instance(request: Request) -> Response:
 async def scheduled_events(request: Request) -> Response:
     """Show the Scheduled Events of this VM."""
     version = _check(request, EVENT_VERSIONS)
-    scale_set, vm = _who(request)
+    scale_set, vm = _calling_vm(request)
     vm = await _until_enabled(fabric_of(request), vm)
     document = evictions.document(scale_set, vm)
     name = scale_set.vm_name(vm)
@@ -104,7 +104,7 @@ async def pull(request: Request) -> Response:
     if fault is None:
         return Response(status_code=204)
     fabric.changed()
-    return PlainTextResponse(fault.message or words(fault.code, image))
+    return PlainTextResponse(fault.message or refusal_message(fault.code, image))
 
 
 async def start_requests(request: Request) -> Response:
@@ -112,7 +112,7 @@ async def start_requests(request: Request) -> Response:
     fabric = fabric_of(request)
     _check(request, EVENT_VERSIONS)
     requests = (await read_json(request)).get("StartRequests")
-    _, vm = _who(request)  # as it is once the body has come
+    _, vm = _calling_vm(request)  # as it is once the body has come
     if (
         not isinstance(requests, list)
         or not all(isinstance(r, dict) for r in requests)
@@ -130,7 +130,7 @@ async def start_requests(request: Request) -> Response:
     return Response()
 
 
-def _who(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
+def _calling_vm(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
     fabric: Fabric = fabric_of(request)
     token = request.path_params["token"]
     vm = fabric.by_token(token)
@@ -205,4 +205,4 @@ async def _until_enabled(fabric: Fabric, vm: InstanceRow) -> InstanceRow:
         if fabric.now() >= vm.events_on_at:
             current = fabric.by_token(vm.token)
             return current[1] if current else vm
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)

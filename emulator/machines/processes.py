@@ -23,8 +23,8 @@ import emulator
 from emulator.core.private_files import write_private
 from emulator.faults.slow_disk import descendants
 
-KEPT = {"console.log", "containers"}  # logs outlive the VM; its disk does not
-EMPTY_LOOKS = 5
+RETAINED = {"console.log", "containers"}  # logs outlive the VM; its disk does not
+EMPTY_POLLS = 5
 PAUSE = 0.002  # seconds between two looks at dying processes
 
 
@@ -127,7 +127,7 @@ def kill_tree(pid: int) -> None:
         root = psutil.Process(pid)
         root.send_signal(signal.SIGSTOP)
         empty = 0
-        while empty < EMPTY_LOOKS:
+        while empty < EMPTY_POLLS:
             victims = [p for p in _below(root) if _runs(p)]
             _kill_all(victims)
             empty = 0 if victims else empty + 1
@@ -249,7 +249,7 @@ def _start_init(machine: MachineSpec, lock: int) -> subprocess.Popen[bytes]:
 
 def _wipe(folder: Path) -> None:
     for entry in folder.iterdir() if folder.exists() else ():
-        if entry.name in KEPT:
+        if entry.name in RETAINED:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

@@ -21,7 +21,7 @@ _WORDS = {
 CODES = tuple(_WORDS)
 
 
-def words(code: str, image: str) -> str:
+def refusal_message(code: str, image: str) -> str:
     """Return what docker prints about this image."""
     path, _, tag = image.partition("@")[0].partition(":")
     first, slash, repository = path.partition("/")

@@ -48,7 +48,7 @@ def main(folder: Path, lock: int) -> None:
     try:
         boot = parse((folder / "user-data").read_bytes())
     except BadUserData as error:
-        _say(f"cloud-init: {error}")
+        _log(f"cloud-init: {error}")
         boot = Boot()
     _run(boot, folder, environment)
     _reap()
@@ -106,7 +106,7 @@ def _run(boot: Boot, folder: Path, environment: dict[str, str]) -> None:
         _execute("exec docker start --all", folder / "boot.sh", environment)
         return
     for name in boot.ignored:
-        _say(f"cloud-init: the emulator ignores {name!r}")
+        _log(f"cloud-init: the emulator ignores {name!r}")
     for file in boot.files:
         target = root / file.path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -126,7 +126,7 @@ def _execute(script: str, file: Path, environment: dict[str, str]) -> None:
     command = [str(file)] if script.startswith("#!") else ["/bin/sh", str(file)]
     child = subprocess.Popen(command, env=environment, cwd=file.parent)
     child.returncode = _reap(child.pid)
-    _say(f"cloud-init: the boot script ended with {child.returncode}")
+    _log(f"cloud-init: the boot script ended with {child.returncode}")
 
 
 def _environment(folder: Path, vm: dict[str, Any], proxy: Proxy | None) -> dict[str, str]:
@@ -175,7 +175,7 @@ def _reap(until: int = 0) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 

@@ -34,26 +34,26 @@ class Meters:
                 self._running[path] = record.id
             else:
                 self._changes.touched[path] = None
-        self._lost = list(running.values())
+        self._orphaned = list(running.values())
         self._read_until = min((r.prices[-1][0] for r in self._records()), default=None)
 
     def read(self, now: float) -> None:
         """Begin and end what began and ended since the last time; note new prices."""
-        for record in self._lost:
+        for record in self._orphaned:
             self._state.change(record, ended_at=now)
-        self._lost = []
+        self._orphaned = []
         self._follow_prices(now)
         touched = list(self._changes.touched)
         self._changes.clear()
         for path in touched:
             row = self._state.row_at(path)
             if len(path) > 2:
-                self._look(path, row if isinstance(row, InstanceRow) else None, now)
+                self._update(path, row if isinstance(row, InstanceRow) else None, now)
             elif isinstance(row, ScaleSetRow):
                 self._follow_tags(row)
         self._changes.clear()
 
-    def _look(self, path: Path, instance: InstanceRow | None, now: float) -> None:
+    def _update(self, path: Path, instance: InstanceRow | None, now: float) -> None:
         record = self._running.get(path)
         is_allocated = bool(instance and instance.phase == "allocated")
         if record and not is_allocated:

@@ -59,14 +59,14 @@ def end(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode], how: str) ->
             file.touch()
 
 
-def codes(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> list[int | None]:
+def exit_codes(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> list[int | None]:
     """Return the exit code of every node that has orders; None while it carries them out."""
-    exit_codes: list[int | None] = []
+    codes: list[int | None] = []
     for node in nodes:
         done = _file(fabric, job, node.instance, "done")
         if done.with_suffix(".json").exists():
-            exit_codes.append(int(done.read_text()) if done.exists() else None)
-    return exit_codes
+            codes.append(int(done.read_text()) if done.exists() else None)
+    return codes
 
 
 def refused_pull(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> str:

@@ -84,14 +84,14 @@ def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -
     """See how a job that holds nodes is doing, and end it if it is to end."""
     before = private(job)["ending"]
     job_nodes = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
-    living = [n for n in job_nodes if n.there]
+    living = [n for n in job_nodes if n.is_present]
     old_status = properties(job)["status"]
     status = _status_when_heard(job, now)
     if len(living) == len(private(job)["nodes"]) and not before:
         job_orders.write(fabric, job, living)
         if status == "Starting" and job_orders.has_begun(fabric, job, living):
             status = "Running"
-    codes = job_orders.codes(fabric, job, living)
+    codes = job_orders.exit_codes(fabric, job, living)
     cancelled = status == "CancelRequested"  # a restart that began or not
     out_of_time = _out_of_time(job, compute, now)
     ending = "Canceled" if cancelled or out_of_time else before or _verdict(job, living, codes)
