@@ -116,13 +116,13 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
     (
         "--sign-sees",
         _share,
-        USUAL.sees,
+        USUAL.true_positive_rate,
         "Probability that a score shows capacity where there is some",
     ),
     (
         "--sign-errs",
         _share,
-        USUAL.errs,
+        USUAL.false_positive_rate,
         "Probability that a score shows capacity where there is none",
     ),
     ("--forecasts", _count, 2000, "Simulated jobs with a forecast each"),
@@ -147,7 +147,9 @@ def _rules(options: argparse.Namespace) -> Rules:
         staying=options.staying,
         asking=options.asking,
         signs=AvailabilitySignals(
-            every_s=options.sign_minutes * 60, sees=options.sign_sees, errs=options.sign_errs
+            every_s=options.sign_minutes * 60,
+            true_positive_rate=options.sign_sees,
+            false_positive_rate=options.sign_errs,
         ),
     )
 

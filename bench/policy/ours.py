@@ -31,7 +31,7 @@ def play(
     signs: AvailabilitySignals = USUAL,
 ) -> Result:
     """Simulate one run and add its observations to ``seen``."""
-    life = simulate(replace(_case(world), moves=moves, signs=signs), capacity, begin, seen)
+    life = simulate(replace(_case(world), moves=moves, signals=signs), capacity, begin, seen)
     return Result(
         cost=life.dollars * HOUR / world.tick_s,
         finished=life.finished,

@@ -20,7 +20,7 @@ from service.domain.training.recipe import (
     LearningRateScaling,
     Training,
 )
-from service.domain.training.reinforcement import ANSWERS, BETAS, LEFT_TO_US
+from service.domain.training.reinforcement import ANSWERS, BETAS, PLANNER_CHOOSES
 from service.operations.jobs.jobs import UNCHANGED, Unchanged
 from service.preflight.graders import refused_grader
 from trainer.contract import (
@@ -229,7 +229,7 @@ def _reinforcement(asked: ReinforcementRequest | None) -> dict[str, Any]:
         algorithm=asked.algorithm,
         grader=json.dumps(asked.grader),
         answers=_answers(asked),
-        max_answer_tokens=asked.max_answer_tokens or LEFT_TO_US,
+        max_answer_tokens=asked.max_answer_tokens or PLANNER_CHOOSES,
         temperature=asked.temperature,
         top_p=asked.top_p,
         beta=BETAS[asked.algorithm] if asked.beta is None else asked.beta,

@@ -50,7 +50,7 @@ def storage(
     }
     if looks:
         prices = looks[0].prices
-        shown |= {"a_month": money(overview.storage.a_month), "prices": _prices(prices)}
+        shown |= {"a_month": money(overview.storage.monthly), "prices": _prices(prices)}
     return schemas.Storage(**shown)
 
 

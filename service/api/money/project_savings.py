@@ -48,7 +48,7 @@ async def list_savings(
         until=seconds(now),
         currency=CURRENCY,
         projects=found.projects,
-        whole=Savings(**_savings(found.whole)),
+        whole=Savings(**_savings(found.total)),
     )
 
 

@@ -42,19 +42,19 @@ async def get_reconciliation(
     since = until - timedelta(days=days - 1)
     metered = await bills.metered(db, caller.project_id, since, until, now)
     billed = await bills.of_project(db, caller.project_id, since, until)
-    look = await bills.last_look(db)
+    look = await bills.read_state(db)
     sees_all = await operators.is_operator(db, caller, parts.operator_project)
-    nobodys = await bills.of_nobody(db, since, until) if sees_all else []
+    nobodys = await bills.unattributed(db, since, until) if sees_all else []
     found = reconcile(metered, billed, complete_period(look.told_at, look.first_day))
     members = {
         "since": since.isoformat(),
         "until": until.isoformat(),
         "told_at": seconds(look.told_at),
-        "told_since": None if found.told is None else found.told.since.isoformat(),
-        "told_until": None if found.told is None else found.told.until.isoformat(),
+        "told_since": None if found.period is None else found.period.since.isoformat(),
+        "told_until": None if found.period is None else found.period.until.isoformat(),
         "trouble": _billing_trouble(look, sees_all=sees_all),
         "currency": CURRENCY,
-        "whole": _line(found.whole),
+        "whole": _line(found.total),
         "of_nobody": [_unassigned_cost(one) for one in nobodys],
         **_page(found, clamp(limit, _MOST), after),
     }

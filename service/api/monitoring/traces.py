@@ -41,13 +41,13 @@ async def get_traces(
     window = _window(end, days, gap_seconds)
     limit = clamp(limit, _MOST)
     async with parts.reading.connect() as conn:
-        places = sorted(await rows.places(conn, window.begins, end), key=str)
+        places = sorted(await rows.spot_pools(conn, window.begins, end), key=str)
         if after is not None:
             require_known_cursor(None if after not in map(str, places) else places, after)
         rest = [p for p in places if after is None or str(p) > after]
         asked = rest[:limit]
         seen = await traces.read_capacity(conn, asked, window)
-    found = {one.place: one for one in await asyncio.to_thread(seen.traces, asked)}
+    found = {one.pool: one for one in await asyncio.to_thread(seen.traces, asked)}
     until_tick = int((window.begins + window.ticks * window.gap).timestamp())
     return page(
         TraceList,
@@ -77,6 +77,6 @@ def _trace(place: SpotPool, found: CapacityTrace | None) -> AvailabilityTrace:
         id=str(place),
         region=place.region,
         vm_size=place.vm_size,
-        seen_percent=0.0 if found is None else round(100 * found.seen_share, 1),
+        seen_percent=0.0 if found is None else round(100 * found.observed_share, 1),
         trace=None if found is None else found.as_dict(),
     )

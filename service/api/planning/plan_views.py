@@ -53,5 +53,5 @@ def _verdict(option: option.Option, limits: PlanLimits) -> dict[str, Any]:
         "budget_needed": str(limits.budget_needed(option)),
         "seconds_needed": seconds_p90(option),
         "fits_budget": None if limits.budget is None else limits.fits_budget(option),
-        "meets_deadline": None if left is None else to_come.odds(left),
+        "meets_deadline": None if left is None else to_come.probability_within(left),
     }

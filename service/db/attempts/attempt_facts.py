@@ -86,7 +86,7 @@ class AttemptInputs:
     committed_at: datetime | None  # when we learnt of the job's newest checkpoint
     help: Event | None  # the job's newest event about help
     has_budget: bool  # the job has one of its own
-    kept: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
+    retained: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
 
 
 async def read_inputs(
@@ -129,7 +129,7 @@ def _facts(
         committed_at=job["committed_at"],
         help=_help(row.job_id, job),
         has_budget=job["has_budget"],
-        kept=retained.get(row.job_id, {}),
+        retained=retained.get(row.job_id, {}),
     )
 
 
@@ -141,7 +141,7 @@ def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
     return OomFallback(
         planned=planned if is_planned else None,
         rung=last.rung if last else None,
-        short_in=None if short is None else short + 1,
+        oom_step=None if short is None else short + 1,
     )
 
 

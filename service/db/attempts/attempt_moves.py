@@ -24,7 +24,7 @@ from service.domain.errors import IllegalMove, LeaseLost
 from service.domain.lifecycle.attempt import MoveAttempt
 from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptState, Outcome
 
-_AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
+_EXPECTED_OUTCOMES = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
 
 _MOVE = text("""
 with given as (
@@ -57,7 +57,7 @@ select a.id, a.vm_ids, a.instance_count,
 from attempts a where a.id = any(:ids)
 """)
 
-_OUTLIVE = text("""
+_RECORD_SURVIVED = text("""
 update attempts a set survived = a.survived + 1, outlived = array_append(a.outlived, g.at),
   evicted_noticed = g.noticed, evicted_unnoticed = g.unnoticed
 from unnest(
@@ -108,7 +108,8 @@ async def move_all(
         return done
     await job_versions.raise_all(conn, [move.row.job_id for move in moved], now, due=True)
     await events.add_all(conn, [_event(move, now) for move in moved])
-    await _tell_of_capacity(conn, moved, now)  # after jobs: starting a job locks in this order too
+    # After jobs: starting a job locks in this order too.
+    await _record_capacity_outcomes(conn, moved, now)
     await notify.notify(conn, notify.DUE)
     return done
 
@@ -146,7 +147,7 @@ async def record_survived_evictions(
         "noticed": [evictions[row.id][0] for row, _ in survivors],
         "unnoticed": [evictions[row.id][1] for row, _ in survivors],
     }
-    await conn.execute(_OUTLIVE, parameters)
+    await conn.execute(_RECORD_SURVIVED, parameters)
 
 
 async def _write(
@@ -171,7 +172,7 @@ async def _write(
     return set((await conn.execute(_MOVE, parameters | {"now": now})).scalars())
 
 
-async def _tell_of_capacity(
+async def _record_capacity_outcomes(
     conn: AsyncConnection, moved: Sequence[ClaimedAttemptMove], now: datetime
 ) -> None:
     """Record for all jobs whether Azure gave machines of an offering, or had none."""
@@ -186,19 +187,19 @@ async def _tell_of_capacity(
 
 def _event(move: ClaimedAttemptMove, now: datetime) -> Event:
     row, step = move.row, move.step
-    warns = step.to is AttemptState.TERMINATING and step.outcome not in _AS_WISHED
+    warns = step.to is AttemptState.TERMINATING and step.outcome not in _EXPECTED_OUTCOMES
     return events.new_event(
         row.job_id,
         row.id,
         now,
         f"attempt.{step.to}",
-        _sentence(row, step),
+        _event_message(row, step),
         level="warn" if warns else "info",
         data={"outcome": step.outcome, "reason": step.reason} if step.outcome else None,
     )
 
 
-def _sentence(row: AttemptRow, step: MoveAttempt) -> str:
+def _event_message(row: AttemptRow, step: MoveAttempt) -> str:
     subject = f"Attempt {row.number}"
     offering = f"{row.instance_count} x {row.offering}"
     match step.to:

@@ -29,16 +29,16 @@ _DUE = leases.due(
     urgent=attempts.c.state == AttemptState.RUNNING,
 )
 
-_SAW = text("""
+_RECORD_OBSERVATIONS = text("""
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
-    cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:whole as boolean[])
-  ) as g (id, token, state, seen_at, vm_ids, whole)
+    cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:complete as boolean[])
+  ) as g (id, token, state, seen_at, vm_ids, complete)
 )
 update attempts a set seen_at = coalesce(g.seen_at, a.seen_at),
   vm_ids = coalesce(g.vm_ids, a.vm_ids),
-  refills = case when g.whole then 0 else a.refills end
+  refills = case when g.complete then 0 else a.refills end
 from given g where a.id = g.id and a.lease_token = g.token and a.state = g.state
 returning a.id, a.hourly, a.on_demand_hourly
 """)
@@ -227,7 +227,7 @@ class ScaleSetObservation:
     claim: Claim
     seen_at: datetime | None  # None: as before
     vm_ids: list[str] | None  # None: as before
-    whole: bool  # all replacement machines have arrived
+    is_complete: bool  # all replacement machines have arrived
 
 
 async def record_observations(
@@ -243,11 +243,11 @@ async def record_observations(
         "states": [s.claim.row.state for s in observations],
         "seen": [s.seen_at for s in observations],
         "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in observations],
-        "whole": [s.whole for s in observations],
+        "complete": [s.is_complete for s in observations],
     }
     leased = among(attempts.c.lease_token, parameters["tokens"])
     await locks.before_writing(conn, attempts, parameters["ids"], leased)
-    return {row.id: _price(row) for row in await conn.execute(_SAW, parameters)}
+    return {row.id: _price(row) for row in await conn.execute(_RECORD_OBSERVATIONS, parameters)}
 
 
 async def note_refill(

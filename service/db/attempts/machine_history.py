@@ -20,8 +20,8 @@ from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import CapacityType, Outcome
 
-SEEN = timedelta(days=30)  # older holds say little about today
-_MOST = 500  # attempts that one query reads
+HISTORY_WINDOW = timedelta(days=30)  # older holds say little about today
+_MAX_ATTEMPTS = 500  # attempts that one query reads
 _c = attempts.c
 _OVER_AT = func.coalesce(_c.over_at, _c.since)
 
@@ -47,9 +47,13 @@ async def holds_by_offering(
     columns = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
     query = (
         select(*columns)
-        .where(rows.among(attempts, offerings), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
+        .where(
+            rows.among(attempts, offerings),
+            _c.ran_at.is_not(None),
+            _c.created_at > now - HISTORY_WINDOW,
+        )
         .order_by(_c.created_at.desc())
-        .limit(_MOST)
+        .limit(_MAX_ATTEMPTS)
     )
     holds: dict[Offering, list[tuple[float, bool]]] = {}
     later: dict[Offering, Exposure] = {}
@@ -57,7 +61,7 @@ async def holds_by_offering(
     for row in await conn.execute(query):
         offering = rows.of(row)
         evictions = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
-        (_, first), *continued = _lives(row)
+        (_, first), *continued = _split_hold(row)
         holds.setdefault(offering, []).append(first)
         for age, life in continued:
             later[offering] = later.get(offering, NO_EXPOSURE) + Exposure.of([life], age)
@@ -72,7 +76,7 @@ async def holds_by_offering(
     }
 
 
-def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
+def _split_hold(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
     """Cut a hold at each eviction: age in hours at the start, hours held, and whether evicted."""
     ends = [*row.outlived, row.ended]
     ages = [max((at - row.ran_at).total_seconds() / 3600, 0.0) for at in ends]
@@ -92,7 +96,7 @@ async def capacity_history(
     if not spots:
         return NO_HISTORY
     history = await request_outcomes(conn, spots, nodes, now)
-    returned = await _returned(conn, now)
+    returned = await _count_returns(conn, now)
     reports = await market.bands(conn, map(spot_pool_of, spots))
     bands = {o: reports[spot_pool_of(o)].band.per_hour for o in spots if spot_pool_of(o) in reports}
     return replace(history, returned=returned, bands=bands)
@@ -102,11 +106,11 @@ async def request_outcomes(
     conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
 ) -> CapacityHistory:
     """Return the history of requests for Spot offerings alone, in one query."""
-    answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
+    answers = [_parse_outcome(row) for row in await conn.execute(_outcomes_query(spots, now))]
     return CapacityHistory.of(answers, spots, nodes, now)
 
 
-def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
+def _outcomes_query(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
     in_offerings = rows.among(attempts, spots)
     columns = (*rows.columns(attempts), _c.job_id, _c.instance_count)
     outlived = _c.outlived[func.cardinality(_c.outlived)].label("outlived_at")
@@ -114,9 +118,9 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
     kinds = (_c.ran_at.is_not(None), _c.outcome == Outcome.NO_CAPACITY)  # an index for each
     newest = [
         select(*selected)
-        .where(in_offerings, kind, _c.created_at > now - SEEN)
+        .where(in_offerings, kind, _c.created_at > now - HISTORY_WINDOW)
         .order_by(_c.created_at.desc())
-        .limit(_MOST)
+        .limit(_MAX_ATTEMPTS)
         .subquery()
         for kind in kinds
     ]
@@ -124,7 +128,7 @@ def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, .
     return select(*union.c)
 
 
-def _answer(row: Row[tuple[object, ...]]) -> RequestOutcome:
+def _parse_outcome(row: Row[tuple[object, ...]]) -> RequestOutcome:
     granted = row.outcome != Outcome.NO_CAPACITY
     return RequestOutcome(
         offering=rows.of(row),
@@ -137,7 +141,7 @@ def _answer(row: Row[tuple[object, ...]]) -> RequestOutcome:
     )
 
 
-async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
+async def _count_returns(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
     """Count moves of any job from on demand to Spot, and how many of them Spot accepted."""
     following = attempts.alias("then")
     left_on_demand = (_c.capacity_type == CapacityType.ON_DEMAND, _c.outcome == Outcome.PAUSED)
@@ -146,7 +150,7 @@ async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
         select(func.count(), func.count().filter(is_granted))
         .select_from(attempts)
         .join(following, (following.c.job_id == _c.job_id) & (following.c.number == _c.number + 1))
-        .where(*left_on_demand, _c.reason == RETURNS_TO_SPOT, _c.created_at > now - SEEN)
+        .where(*left_on_demand, _c.reason == RETURNS_TO_SPOT, _c.created_at > now - HISTORY_WINDOW)
         .where(following.c.capacity_type == CapacityType.SPOT)
         .where(is_granted | (following.c.outcome == Outcome.NO_CAPACITY))
     )

@@ -20,10 +20,10 @@ from service.domain.states import ATTEMPT_WITH_NODES
 from trainer.contract import DirectiveKind, NodePhase, Span
 
 MOST_SPANS = 2000  # per node; further ones are dropped
-_MOST_FORGOTTEN = 1000  # directives to a node that a restored database may lack
+_MAX_LOST_DIRECTIVES = 1000  # directives to a node that a restored database may lack
 _NOT_COLUMNS = {"node_id", "heard_at", "registered_at"}
-_PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
-RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
+_PLAIN_COLUMNS = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
+RECORD_COLUMNS = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN_COLUMNS)]
 
 _DIRECT = text("""
 with told as (
@@ -81,14 +81,14 @@ async def add_all(
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """Return the record, locked until the transaction ends; None if there is no such node."""
-    query = select(*RECORD).where(nodes.c.id == node_id).with_for_update()
+    query = select(*RECORD_COLUMNS).where(nodes.c.id == node_id).with_for_update()
     row = (await conn.execute(query)).one_or_none()
     return record(row) if row else None
 
 
 async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """Return the record; None if there is no such node."""
-    row = (await conn.execute(select(*RECORD).where(nodes.c.id == node_id))).one_or_none()
+    row = (await conn.execute(select(*RECORD_COLUMNS).where(nodes.c.id == node_id))).one_or_none()
     return record(row) if row else None
 
 
@@ -107,7 +107,7 @@ async def name_of(conn: AsyncConnection, node_id: str) -> str:
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
     """Return every node that ever registered for the attempt."""
-    query = select(*RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
+    query = select(*RECORD_COLUMNS).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
     return [record(r) for r in await conn.execute(query)]
 
 
@@ -115,7 +115,9 @@ async def of_attempts(
     conn: AsyncConnection, attempt_ids: Sequence[str]
 ) -> dict[str, list[NodeRecord]]:
     """Return every node that ever registered for these attempts, by attempt."""
-    query = select(*RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
+    query = (
+        select(*RECORD_COLUMNS).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
+    )
     records: dict[str, list[NodeRecord]] = defaultdict(list)
     for row in await conn.execute(query):
         records[row.attempt_id].append(record(row))
@@ -142,7 +144,7 @@ async def direct_all(
     """Give nodes their directives, where they are new; lock the nodes in one order."""
     if not orders:
         return
-    query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
+    query = select(*RECORD_COLUMNS).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
     records = [record(row) for row in await conn.execute(query.with_for_update())]
     assert len(records) == len(orders), "a member of a generation has a row"
     after = [apply_directive(current, *orders[current.node_id]) for current in records]
@@ -167,7 +169,7 @@ async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> 
     conditions = (
         c.id == node,
         c.directive_seq < number,
-        c.directive_seq >= number - _MOST_FORGOTTEN,
+        c.directive_seq >= number - _MAX_LOST_DIRECTIVES,
     )
     await conn.execute(update(nodes).where(*conditions).values(directive_seq=number + 1))
 
@@ -253,7 +255,7 @@ async def add_spans(
 
 def record(row: Row[Any]) -> NodeRecord:
     """Return the record that a row of the table holds."""
-    values = {name: getattr(row, name) for name in _PLAIN}
+    values = {name: getattr(row, name) for name in _PLAIN_COLUMNS}
     values["phase"] = NodePhase(row.phase)
     values["directive_kind"] = DirectiveKind(row.directive_kind)
     times = {name: getattr(row, name).timestamp() for name in ("heard_at", "registered_at")}

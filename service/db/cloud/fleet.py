@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-MOST = 500  # attempts, and queued jobs, that are read at once
+MAX_ROWS = 500  # attempts, and queued jobs, that are read at once
 
 # Booting machines have no node yet: their newest serial report is an event.
 _ATTEMPTS = text("""
@@ -92,7 +92,7 @@ async def read_fleet(
     """
     names = ("regions", "sizes", "types", "engines")
     columns = list(zip(*offerings, strict=True)) or [()] * len(names)
-    parameters: dict[str, Any] = {"project": project, "most": MOST}
+    parameters: dict[str, Any] = {"project": project, "most": MAX_ROWS}
     capacity_parameters = parameters | dict(zip(names, map(list, columns), strict=True))
     return FleetRows(
         capacity=(await conn.execute(_CAPACITY, capacity_parameters)).mappings().all(),

@@ -36,7 +36,7 @@ def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
         max_overflow=OVERFLOW,
         connect_args=connection_timeouts(url) | {"options": _options(url)},
     )
-    _try_the_idle(engine.pool, engine.dialect)
+    _ping_idle_connections(engine.pool, engine.dialect)
     return engine
 
 
@@ -63,7 +63,7 @@ def _options(url: str) -> str:
     return f"-c idle_in_transaction_session_timeout={FROZEN_SECONDS}s {options}"
 
 
-def _try_the_idle(pool: Pool, dialect: Dialect) -> None:
+def _ping_idle_connections(pool: Pool, dialect: Dialect) -> None:
     """Ping connections at checkout as SQLAlchemy's pre-ping does, but skip recently used ones.
 
     A ping costs a third of a small query. If the server vanishes within that moment, the next query

@@ -178,7 +178,7 @@ async def renewing(
 
 async def write(conn: AsyncConnection, claim: Claim, **values: object) -> None:
     """Change the claimed row and keep the lease, or raise LeaseLost."""
-    statement = update(claim.table).where(*_mine(claim))
+    statement = update(claim.table).where(*_lease_conditions(claim))
     done = await conn.execute(statement.values(**values).returning(claim.table.c.id))
     if done.one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
@@ -274,14 +274,18 @@ async def lock_claimed(conn: AsyncConnection, claim: Claim, *, unchanged: bool =
     ``unchanged``: also raise it if the row has had a request or news since it was claimed.
     """
     same = [claim.table.c.hints == claim.hints] if unchanged else []
-    query = select(claim.table.c.id).where(*_mine(claim), *same).with_for_update(key_share=True)
+    query = (
+        select(claim.table.c.id)
+        .where(*_lease_conditions(claim), *same)
+        .with_for_update(key_share=True)
+    )
     if (await conn.execute(query)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
 async def check(conn: AsyncConnection, claim: Claim) -> None:
     """Raise LeaseLost if the row is not ours any more; for use right before an external effect."""
-    query = select(claim.table.c.id).where(*_mine(claim))
+    query = select(claim.table.c.id).where(*_lease_conditions(claim))
     if (await conn.execute(query)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
@@ -315,7 +319,7 @@ def _enqueued(table: Table, now: datetime) -> Update:
     return update(table).values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
 
 
-def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+def _lease_conditions(claim: Claim) -> tuple[ColumnElement[bool], ...]:
     conditions = [claim.table.c.id == claim.row_id, claim.table.c.lease_token == claim.token]
     if "state" in claim.table.c:
         conditions.append(claim.table.c.state == claim.row.state)

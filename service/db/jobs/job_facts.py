@@ -124,7 +124,7 @@ class MachineCosts:
     on_demand: Decimal  # the same machine time at that price
     hourly: Decimal | None  # of one machine of the newest attempt
     running: int  # machines of that attempt, while it trains; 0 otherwise
-    gone: bool  # every scale set was seen to be gone: the cost is final
+    is_final: bool  # every scale set was seen to be gone: the cost is final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class StorageCosts:
     """Cost of the job's bytes in Blob until now, moves between tiers included."""
 
     spent: Decimal
-    a_month: Decimal  # of the bytes that are there now
+    monthly: Decimal  # of the bytes that are there now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,22 +159,24 @@ class JobOverview:
     on_demand: bool = False  # the newest attempt runs on demand, and is not over
     wait: RemainingTime | None = None  # for Spot after a refusal; `operations.waits` adds it ...
     aftermath: EvictionWait | None = None  # ... and this: after evictions; None: it does not wait
-    turn: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
+    admission: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
     slack: float | None = None  # longest total wait in seconds; None: no limit
 
     @cached_property
-    def to_come(self) -> RemainingTime:
+    def remaining_time(self) -> RemainingTime:
         """Return the time to the last step, at the measured pace if there is one."""
         return self._remaining(NO_WAIT)
 
     @property
     def finish(self) -> RemainingTime:
         """Return the time to the last step with the waits for machines, which are not paid for."""
-        remaining = self._remaining(self.aftermath) if self.aftermath else self.to_come
-        for wait in (self.wait, self.turn.after if self.turn else None):
+        remaining = self._remaining(self.aftermath) if self.aftermath else self.remaining_time
+        for wait in (self.wait, self.admission.after if self.admission else None):
             remaining = remaining if wait is None else remaining.after(wait)
         return (
-            remaining if self.slack is None else remaining.no_later(self.slack, than=self.to_come)
+            remaining
+            if self.slack is None
+            else remaining.no_later(self.slack, than=self.remaining_time)
         )
 
     def _remaining(self, after: EvictionWait) -> RemainingTime:
@@ -201,10 +203,10 @@ async def find_overview(
 
 def new_overview(job: JobRow) -> JobOverview:
     """Return a job that was just written with its facts, without a query: it has none yet."""
-    return parse_overview(_Alone(job))
+    return parse_overview(_NewJobRow(job))
 
 
-class _Alone:
+class _NewJobRow:
     """The row that the query would return for a new job."""
 
     attempts = evictions = live = 0
@@ -245,11 +247,11 @@ def parse_overview(r: _Row) -> JobOverview:
             on_demand=r.on_demand or Decimal(0),
             hourly=r.a_hourly,
             running=r.a_running if r.a_state == AttemptState.RUNNING else 0,
-            gone=not (r.live or r.billed),
+            is_final=not (r.live or r.billed),
         ),
         storage=StorageCosts(
             spent=(r.kept or Decimal(0)) + (r.charges or Decimal(0)),
-            a_month=r.a_month or Decimal(0),
+            monthly=r.a_month or Decimal(0),
         ),
         checkpoint=NewestCheckpoint(
             **dict(zip(("id", "step", "committed_at"), newest, strict=True))
@@ -293,12 +295,12 @@ def _facts(r: _Row, job: JobRow) -> JobFacts:
         evictions=r.evictions,
         next_offering=_offering(following),
         help_wanted=r.e_message if r.e_code == _HELP else "",
-        queue=_standing(r),
+        queue=_queue_standing(r),
         attempt=attempt,
     )
 
 
-def _standing(r: _Row) -> QueueStanding | None:
+def _queue_standing(r: _Row) -> QueueStanding | None:
     if r.w_since is None:
         return None
     code = WaitReason(r.w_code)
@@ -308,7 +310,7 @@ def _standing(r: _Row) -> QueueStanding | None:
 def _attempt(r: _Row) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
     before = (r.a_refusals, r.a_duds)
-    refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
+    refusals, duds = jobs.consecutive_failures(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
     offering_columns = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
     return AttemptFacts(
         state=AttemptState(r.a_state),

@@ -127,7 +127,7 @@ async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, Job
     return {row.id: parse_row(row) for row in await conn.execute(query)}
 
 
-async def find_sent_before(
+async def find_newest(
     conn: AsyncConnection, project_id: str, *conditions: ColumnElement[bool]
 ) -> JobRow | None:
     """Return the project's newest job that meets ``conditions``; None if there is none."""
@@ -284,7 +284,7 @@ async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) 
     await conn.execute(statement.values(result=result, collected_generation=0))
 
 
-async def collect_again(conn: AsyncConnection, job_id: str) -> None:
+async def schedule_collection(conn: AsyncConnection, job_id: str) -> None:
     """Schedule another sweep of the checkpoints of a job that is over."""
     statement = update(jobs).where(jobs.c.id == job_id)
     await conn.execute(statement.values(collected_generation=0))
@@ -322,7 +322,9 @@ async def _last_attempts(conn: AsyncConnection, job_ids: list[str]) -> dict[str,
 
 def _last_attempt(row: Row[Any]) -> LastAttempt:
     outcome = Outcome(row.outcome) if row.outcome else None
-    refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds, resumed=row.resumed)
+    refusals, duds = consecutive_failures(
+        outcome, row.ran_at, row.refusals, row.duds, resumed=row.resumed
+    )
     return LastAttempt(
         id=row.id,
         number=row.number,
@@ -336,7 +338,7 @@ def _last_attempt(row: Row[Any]) -> LastAttempt:
     )
 
 
-def in_a_row(
+def consecutive_failures(
     outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int, *, resumed: bool
 ) -> tuple[int, int]:
     """Count consecutive attempts that got no machines, and those that never trained.

@@ -18,7 +18,7 @@ from service.domain.money.billing_reconciliation import (
     start_of_day,
 )
 
-LOOK = "bills"
+READ_NAME = "bills"
 _b, _looks = bills.c, market_looks.c
 _OF_DAY = {"since": "d.starts", "until": f"d.ends, {NOW}"}
 _QUERY = f"""
@@ -59,13 +59,13 @@ async def save(
             insert(bills), [vars(row) | {"seen_at": now} for row in merge_rows(rows)]
         )
     first = func.least(_looks.first_day, since)  # which leaves null out
-    await conn.execute(update(market_looks).where(_looks.what == LOOK).values(first_day=first))
+    await conn.execute(update(market_looks).where(_looks.what == READ_NAME).values(first_day=first))
 
 
-async def last_look(conn: AsyncConnection) -> BillReadState:
+async def read_state(conn: AsyncConnection) -> BillReadState:
     """Return the state of reading the bill; empty before the first read."""
     names = list(BillReadState.__dataclass_fields__)
-    query = select(*(_looks[name] for name in names)).where(_looks.what == LOOK)
+    query = select(*(_looks[name] for name in names)).where(_looks.what == READ_NAME)
     row = (await conn.execute(query)).mappings().one_or_none()
     return BillReadState(**row) if row else BillReadState()
 
@@ -86,7 +86,7 @@ async def of_project(
     return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
+async def unattributed(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
     """Return bills of no project: UNTAGGED, and tags of unknown attempts as ""; dearest first."""
     has_attempt = exists().where(attempts.c.id == _b.attempt_id)
     owner = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")

@@ -44,9 +44,9 @@ _SAVE_SECONDS: Label[float | None] = (
 )
 
 # Terms that decide whether a job leaves Spot for its deadline; its budget does, too.
-_OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
+_RISK_TERMS = ("deadline", "on_deadline_risk", "regions", "max_price")
 # Time after an order of machines by which they have all been seen.
-_COME = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
+_ARRIVAL_LIMIT = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
 _INSTANT = timedelta(microseconds=1)
 
 
@@ -58,14 +58,14 @@ class BudgetCaps:
     project_id: str
     terms: JobConstraints
     over_budget_at: datetime | None
-    told: int  # the highest announced threshold of the job's own budget
+    announced: int  # the highest announced threshold of the job's own budget
     project_cap: Decimal | None
     project_since: datetime | None
-    project_told: int
+    project_announced: int
     save_seconds: float  # planned for one checkpoint
 
     @property
-    def any(self) -> bool:
+    def has_cap(self) -> bool:
         """Return whether the job or its project has a budget."""
         return self.terms.budget is not None or self.project_cap is not None
 
@@ -169,7 +169,7 @@ async def set_terms(
         values["budget_told"] = 0
         is_moving = jobs.c.moves_since.is_not(None)
         values["at_risk_at"] = case((is_moving, jobs.c.at_risk_at), else_=None)
-    if any(getattr(terms, name) != getattr(before, name) for name in _OF_RISK):
+    if any(getattr(terms, name) != getattr(before, name) for name in _RISK_TERMS):
         values |= {"at_risk_at": None, "moves_since": None, "returns_since": None}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     await leases.enqueue(conn, jobs, job_id, now)
@@ -255,8 +255,8 @@ async def set_nodes_stop_by(
 def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has five parameters
     c, p = jobs.c, projects.c
     tables = jobs.join(projects, p.id == c.project_id)
-    columns = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("told"))
-    limits = (p.budget, p.budget_since, p.budget_told.label("project_told"))
+    columns = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("announced"))
+    limits = (p.budget, p.budget_since, p.budget_told.label("project_announced"))
     return select(*columns, *limits, _SAVE_SECONDS).select_from(tables).where(c.id == job_id)
 
 
@@ -266,10 +266,10 @@ def _caps(r: RowMapping) -> BudgetCaps:
         project_id=r["project_id"],
         terms=JobConstraints.from_dict(r["terms"]),
         over_budget_at=r["over_budget_at"],
-        told=r["told"],
+        announced=r["announced"],
         project_cap=r["budget"],
         project_since=r["budget_since"],
-        project_told=r["project_told"],
+        project_announced=r["project_announced"],
         save_seconds=r["save_seconds"],
     )
 
@@ -281,7 +281,9 @@ def _hold(r: RowMapping) -> BudgetHold:
         r["refilled_at"] if r["refills"] and not is_leaving else None
     )  # else all have arrived
     ordered_at = refilled_at or r["created_at"]
-    has_arrived = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
+    has_arrived = (
+        r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _ARRIVAL_LIMIT
+    )
     return BudgetHold(
         hourly=r["hourly"],
         machines=r["instance_count"],
@@ -289,6 +291,6 @@ def _hold(r: RowMapping) -> BudgetHold:
         known=r["known"],
         ordered_at=None if has_arrived or state is AttemptState.PENDING else r["created_at"],
         refilled_at=refilled_at,
-        leaving=is_leaving,
+        is_deleting=is_leaving,
         save_seconds=r["save_seconds"],
     )

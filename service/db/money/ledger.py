@@ -37,7 +37,7 @@ select * from unnest(
 )
 on conflict do nothing
 """)
-_GIVEN = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_hourly")
+_OPEN_COLUMNS = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_hourly")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -116,7 +116,7 @@ async def open_after_the_end(conn: AsyncConnection) -> set[str]:
 async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> None:
     if rows:
         columns = zip(*rows, strict=True)
-        await conn.execute(_OPEN, dict(zip(_GIVEN, map(list, columns), strict=True)))
+        await conn.execute(_OPEN, dict(zip(_OPEN_COLUMNS, map(list, columns), strict=True)))
 
 
 async def _metered_machines(

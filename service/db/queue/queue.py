@@ -42,19 +42,19 @@ from service.domain.queue.admission import (
 from service.domain.states import JOB_TERMINAL, JobState
 
 TOPIC = "queue"  # a job may be admitted now
-_TURN = "admission"
+_LEASE_NAME = "admission"
 _c = queue.c
 _PRIORITIES = {str(priority): priority for priority in Priority}
 # Since when an admitted job without a live attempt could have requested machines. Its reservation
 # does not lapse while its machines are being deleted: they may use the last free cores.
-_LEAVES = TOO_LONG_TO_DELETE.total_seconds()
+_DELETION_SECONDS = TOO_LONG_TO_DELETE.total_seconds()
 IDLE_SINCE = f"""greatest(queue.admitted_at, (
-  select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_LEAVES} seconds'))
+  select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_DELETION_SECONDS} seconds'))
   from attempts where job_id = queue.job_id
 ))"""  # noqa: S608 - a constant
 idle_since: ColumnElement[datetime] = literal_column(IDLE_SINCE, Moment)
-_MARK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
-_TELL = text("""
+_LOCK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
+_WRITE_STANDINGS = text("""
 update queue q set position = t.position, code = t.code, why = t.why
 from unnest(cast(:ids as text[]), cast(:positions as int[]), cast(:codes as text[]),
   cast(:whys as text[])) t(job_id, position, code, why)
@@ -67,7 +67,7 @@ from unnest(cast(:ids as text[]), cast(:regions as text[]), cast(:cores as int[]
   t(job_id, region, cores)
 where q.job_id = t.job_id and q.waits_since is not null
 """)
-_NEWS = text("""
+_RAISE_VERSIONS = text("""
 with told as (
   update jobs set version = version + 1, updated_at = greatest(updated_at, :now)
   where id = any(cast(:ids as text[])) returning id
@@ -131,7 +131,7 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
         "position": None,
         "region": "",
         "cores": 0,
-        "code": WaitReason.LOOK,
+        "code": WaitReason.PENDING,
     }
     waits = none | {"why": "", "waits_since": since}
     request = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
@@ -155,10 +155,10 @@ async def move_reservation(conn: AsyncConnection, job_id: str, region: str, core
 
 async def take_turn(conn: AsyncConnection) -> None:
     """Wait for the admission lock, and hold it until the transaction ends."""
-    await conn.execute(_MARK)
+    await conn.execute(_LOCK)
 
 
-async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
+async def hold_lease(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
     """Take or renew the lease of the queue's leader; return whether ``holder`` has it.
 
     If the leader dies, another replica takes over after ``life``. A lease that ends more than two
@@ -167,7 +167,7 @@ async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timed
     c = turns.c
     is_free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
     values = {"holder": holder, "ends_at": now + life}
-    first = upsert(turns).values(what=_TURN, **values)
+    first = upsert(turns).values(what=_LEASE_NAME, **values)
     statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=is_free)
     return (await conn.execute(statement.returning(c.what))).one_or_none() is not None
 
@@ -215,7 +215,7 @@ async def drop_admissions(
     if paused:
         none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
         statement = update(queue).where(among(_c.job_id, paused))
-        await conn.execute(statement.values(**none, cores=0, code=WaitReason.LOOK, why=""))
+        await conn.execute(statement.values(**none, cores=0, code=WaitReason.PENDING, why=""))
     if ended or paused:
         await notify.notify(conn, TOPIC)
 
@@ -235,7 +235,7 @@ async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, WrittenSt
             priority=_PRIORITIES[priority],
             since=since,
             gpus=gpus,
-            wants=_wants(tuple((region, cores) for region, cores in wants)),
+            wants=_region_requests(tuple((region, cores) for region, cores in wants)),
         )
         queued[job_id] = (job, WrittenStanding(*before))
     return queued
@@ -269,7 +269,7 @@ async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: dat
     )
     rows = {"regions": [a.region for a in admitted], "cores": [a.cores for a in admitted]}
     await conn.execute(_ADMIT, {"ids": ids, "now": now, **rows})
-    await _note(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
+    await _add_events(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
     await notify.notify(conn, notify.DUE)
 
 
@@ -280,18 +280,18 @@ async def write_standings(
     if not standings:
         return
     ids = [t.job_id for t in standings]
-    await _news(conn, ids, now)
+    await _raise_versions(conn, ids, now)
     members: dict[str, list[Any]] = {"positions": [t.position for t in standings]}
     members |= {"codes": [str(t.code) for t in standings], "whys": [t.why for t in standings]}
-    await conn.execute(_TELL, {"ids": ids, **members})
+    await conn.execute(_WRITE_STANDINGS, {"ids": ids, **members})
 
 
 async def note_waits(conn: AsyncConnection, reasons: Mapping[str, str], now: datetime) -> None:
     """Add an event to each of these jobs that it began to wait, and why."""
-    await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in reasons.items()}, now)
+    await _add_events(conn, "job.waits", {i: f"It waits: {why}" for i, why in reasons.items()}, now)
 
 
-async def _note(
+async def _add_events(
     conn: AsyncConnection, code: str, messages: Mapping[str, str], now: datetime
 ) -> None:
     """Add one event to each of these jobs."""
@@ -309,16 +309,16 @@ async def _note(
             )
             for job_id, message in messages.items()
         ]
-        await _news(conn, messages, now)  # locks the jobs: events are dated in order
+        await _raise_versions(conn, messages, now)  # locks the jobs: events are dated in order
         await add_all(conn, rows)
 
 
-async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
+async def _raise_versions(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
     parameters = {"ids": list(job_ids), "now": now, "channel": notify.CHANNEL}
-    await conn.execute(_NEWS, parameters)
+    await conn.execute(_RAISE_VERSIONS, parameters)
 
 
 @lru_cache(maxsize=10_000)
-def _wants(pairs: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
+def _region_requests(pairs: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
     """Return the requests as shared objects: thousands of jobs have one of a few."""
     return tuple(RegionRequest(region=region, cores=cores) for region, cores in pairs)

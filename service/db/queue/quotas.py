@@ -36,7 +36,7 @@ STALE = timedelta(minutes=15)  # an older reading is ignored
 _CORE = ""  # pseudo VM size with one core, where only cores are known
 
 
-class _Place(NamedTuple):
+class _Reservation(NamedTuple):
     """Region of a job's reserved cores, and when the job was admitted."""
 
     region: str
@@ -92,7 +92,7 @@ async def learn(
     conn: AsyncConnection, region: str, limit: int | None, used: int, now: datetime
 ) -> None:
     """Store Azure's limit and usage; usage beyond our own machines counts as others'."""
-    own_cores = await _in_azure(conn, region)
+    own_cores = await _own_cores_in_azure(conn, region)
     values = {"read_at": now, "cores": limit, "others": max(used - own_cores, 0)}
     await conn.execute(update(core_quotas).where(_c.region == region).values(values))
     await notify.notify(conn, TOPIC)
@@ -120,15 +120,15 @@ async def regions(
         return {}
     # One statement sees one snapshot: cores that pass from a reservation to a committed attempt are
     # counted once.
-    before = await _place_of(conn, besides, now) if besides else None
+    before = await _find_reservation(conn, besides, now) if besides else None
     own_cores = await _cores(conn, union_all(_of_attempts(), _reserved_cores(now, besides, before)))
     return {
-        region: RegionCores(limit=limit, others=others, ours=own_cores[region])
+        region: RegionCores(limit=limit, others=others, own=own_cores[region])
         for region, limit, others in rows
     }
 
 
-def _reserved_cores(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
+def _reserved_cores(now: datetime, besides: str, before: _Reservation | None) -> Select[Any]:
     """Return a query for reserved cores by region: admitted jobs without a live attempt."""
     q = queue.c
     live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
@@ -147,7 +147,9 @@ def _reserved_cores(now: datetime, besides: str, before: _Place | None) -> Selec
     return select(*columns).where(*idle).group_by(q.region)
 
 
-async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
+async def _find_reservation(
+    conn: AsyncConnection, job_id: str, now: datetime
+) -> _Reservation | None:
     """Return the job's reservation; None if it has none."""
     q = queue.c
     conditions = (
@@ -157,7 +159,7 @@ async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place
         idle_since > now - ADMISSION_HOLD,
     )
     row = (await conn.execute(select(q.region, q.admitted_at).where(*conditions))).one_or_none()
-    return row and _Place(*row)
+    return row and _Reservation(*row)
 
 
 def _of_attempts(*conditions: ColumnElement[bool]) -> Select[Any]:
@@ -173,7 +175,7 @@ def _of_attempts(*conditions: ColumnElement[bool]) -> Select[Any]:
     )
 
 
-async def _in_azure(conn: AsyncConnection, region: str) -> int:
+async def _own_cores_in_azure(conn: AsyncConnection, region: str) -> int:
     excluded = (AttemptState.PENDING, AttemptState.ENDED)
     query = _of_attempts(_a_pool == region, _a.state.not_in(excluded))
     return (await _cores(conn, query))[region]

@@ -16,7 +16,7 @@ from service.domain.spot.capacity_backoff import Shortage, record_refusal
 
 _c = shortages.c
 _KEY = columns(shortages)
-_TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
+_COLUMNS = ("since", "ends_at", "in_a_row", "nodes", "reason")
 
 
 async def open_shortages(
@@ -70,10 +70,10 @@ async def end(conn: AsyncConnection, offering: Offering) -> None:
 
 async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
     row: dict[str, object] = dict(zip(NAMES, values(shortage.offering), strict=True))
-    columns = {name: getattr(shortage, name) for name in _TOLD}
+    columns = {name: getattr(shortage, name) for name in _COLUMNS}
     statement = upsert(shortages).values(row | columns)
     await conn.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=columns))
 
 
 def _parsed(row: Row[Any]) -> Shortage:
-    return Shortage(offering=of_row(row), **{name: getattr(row, name) for name in _TOLD})
+    return Shortage(offering=of_row(row), **{name: getattr(row, name) for name in _COLUMNS})

@@ -28,7 +28,7 @@ _MESSAGE_KEYS = frozenset(
     }
 )
 _TEXTS = frozenset({"name", "tool_call_id", "reasoning_content", "refusal"})
-_OF_ROLE = {  # members that messages of one role have
+_ROLE_OF_MEMBER = {  # members that messages of one role have
     "tool_calls": "assistant",
     "function_call": "assistant",
     "reasoning_content": "assistant",
@@ -36,7 +36,7 @@ _OF_ROLE = {  # members that messages of one role have
 }
 _NOT_RENDERED = {"refusal": "write its text as `content`", "audio": "leave the row out"}
 _MAY_BE_EMPTY = ("tool", "function")  # a tool may have nothing to say
-_MEANT = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 PLAIN: Final = {"role", "content"}
 _ODD_ESCAPE = re.compile(rb"\\u(?:00|ff|FF)")  # may be one of those that are looked for below
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -158,7 +158,7 @@ def _check_role(message: dict[str, Any]) -> DatasetProblem | None:
     role = message["role"]
     if role in ROLES:
         return None
-    suggestion = _MEANT.get(role.lower()) if isinstance(role, str) else None
+    suggestion = _ROLE_ALIASES.get(role.lower()) if isinstance(role, str) else None
     remedy = f"write {suggestion!r}" if suggestion else f"use one of {', '.join(ROLES)}"
     return DatasetProblem("unrecognized_role", f"role {_shorten(role)} is not known: {remedy}")
 
@@ -170,10 +170,9 @@ def _check_members(message: dict[str, Any]) -> DatasetProblem | None:
             continue
         if name in _TEXTS and not isinstance(value, str):
             return DatasetProblem("data_type", f"`{name}` must be a string")
-        if value and name in _OF_ROLE and role != _OF_ROLE[name]:
-            reason = (
-                f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
-            )
+        if value and name in _ROLE_OF_MEMBER and role != _ROLE_OF_MEMBER[name]:
+            owner = _ROLE_OF_MEMBER[name]
+            reason = f"`{name}` is for messages of role {owner}, and this is of role {role}"
             return DatasetProblem("misplaced_member", reason)
         if value and name in _NOT_RENDERED:
             reason = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"

@@ -11,11 +11,11 @@ from service.domain.datasets.row import DatasetRow
 from service.domain.datasets.tools import check_style, check_tools, may_call
 
 PREFERRED: Final = ("preferred_output", "preferred_completion")  # the usual name and its alias
-OTHER: Final = ("non_preferred_output", "non_preferred_completion")
+NON_PREFERRED: Final = ("non_preferred_output", "non_preferred_completion")
 
-_OUTPUTS = frozenset((*PREFERRED, *OTHER))
+_OUTPUTS = frozenset((*PREFERRED, *NON_PREFERRED))
 _OUTPUT_ROLES = ("assistant", "tool")
-_OF_THE_INPUT = ("tools", "functions", "parallel_tool_calls")
+_INPUT_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 
 
 def is_one(row: dict[str, Any]) -> bool:
@@ -34,7 +34,7 @@ def check_chat(row: dict[str, Any]) -> DatasetProblem | None:
     """Return the problem of a chat that has outputs, too: it is ambiguous."""
     if len(row) == 1 or "messages" not in row or not has_outputs(row):
         return None
-    for name in (*PREFERRED, *OTHER):
+    for name in (*PREFERRED, *NON_PREFERRED):
         if row.get(name) is not None:
             reason = f"it has `messages` and `{name}`: move the messages into `input`"
             return DatasetProblem("mixed_formats", reason)
@@ -48,19 +48,19 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
         return prompt
     if problem := check_beside(row):
         return problem
-    preferred, rejected = _output(row, PREFERRED), _output(row, OTHER)
+    preferred, rejected = _output(row, PREFERRED), _output(row, NON_PREFERRED)
     if isinstance(preferred, DatasetProblem):
         return preferred
     if isinstance(rejected, DatasetProblem):
         return rejected
-    parts = {"input": prompt, PREFERRED[0]: preferred, OTHER[0]: rejected}
+    parts = {"input": prompt, PREFERRED[0]: preferred, NON_PREFERRED[0]: rejected}
     sizes = []
     for name, messages in parts.items():
         size = message.check_all(messages, f"{name}, message")
         if isinstance(size, DatasetProblem):
             return size
         sizes.append(size)
-    if problem := check_output(parts, PREFERRED[0]) or check_output(parts, OTHER[0]):
+    if problem := check_output(parts, PREFERRED[0]) or check_output(parts, NON_PREFERRED[0]):
         return problem
     tools = row["input"] if may_call(line) else None
     if tools and (problem := check_style(tools, [*prompt, *preferred, *rejected])):
@@ -89,7 +89,7 @@ def prompt_of(row_input: object) -> list[Any] | DatasetProblem:
 
 def check_beside(row: dict[str, Any]) -> DatasetProblem | None:
     """Return the problem if the row has members that are read from its input only."""
-    for name in _OF_THE_INPUT:
+    for name in _INPUT_MEMBERS:
         if row.get(name) is not None:
             return DatasetProblem(
                 "outside_input", f"`{name}` is read from `input` only: move it there"

@@ -9,7 +9,7 @@ from service.domain.datasets import message
 from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.message import Message
 from service.domain.datasets.preference_line import (
-    OTHER,
+    NON_PREFERRED,
     PREFERRED,
     check_beside,
     check_output,
@@ -61,7 +61,7 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
 
 
 def _check_outputs(row: dict[str, Any]) -> DatasetProblem | None:
-    for name in (*PREFERRED, *OTHER):
+    for name in (*PREFERRED, *NON_PREFERRED):
         if row.get(name) is not None:
             reason = f"it has `{RANKED}` and `{name}`: leave one out"
             return DatasetProblem("mixed_formats", reason)

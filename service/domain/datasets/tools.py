@@ -46,10 +46,10 @@ def check_calls(message: Json) -> DatasetProblem | None:
     if calls is not None and not isinstance(calls, list):
         return DatasetProblem("data_type", "`tool_calls` must be a list")
     for number, call in enumerate(calls or (), 1):
-        if fault := _wrong_with_call(call):
+        if fault := _find_call_fault(call):
             return DatasetProblem("data_type", f"`tool_calls`, item {number}: {fault}")
     call = message.get("function_call")
-    if call is not None and (fault := _wrong_with(call, _OLD_CALL)):
+    if call is not None and (fault := _find_function_fault(call, _OLD_CALL)):
         return DatasetProblem("data_type", f"`function_call`: {fault}")
     if message["role"] == "function" and not message.get("name"):
         return DatasetProblem("message_missing_key", "a message of role function needs its `name`")
@@ -86,15 +86,15 @@ def odd_calls(holder: Json, named: Iterable[tuple[str, Json]]) -> Iterator[Datas
     yield from problems.values()
 
 
-def _wrong_with_call(call: object) -> str | None:
+def _find_call_fault(call: object) -> str | None:
     if not isinstance(call, dict) or call.get("type", "function") != "function":
         return f"write it as {_CALL}"
     if not isinstance(call.get("id", ""), str):
         return "`id` must be a string"
-    return _wrong_with(call.get("function"), _CALL)
+    return _find_function_fault(call.get("function"), _CALL)
 
 
-def _wrong_with(function: object, form: str) -> str | None:
+def _find_function_fault(function: object, form: str) -> str | None:
     if not isinstance(function, dict) or not _has_name(function):
         return f"write it as {form}"
     arguments = function.get("arguments")

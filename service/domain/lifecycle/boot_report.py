@@ -33,7 +33,7 @@ class BootReport:
     """One report; ``text`` has a line for each failed try."""
 
     phase: BootPhase
-    said: BootStatus
+    status: BootStatus
     machine: str
     text: str = ""
 
@@ -139,7 +139,7 @@ def is_not_retryable(report: BootReport) -> bool:
     registry in trouble may know none of its images: one try proves too little.
     """
     causes = failure_causes(report)
-    has_given_up = report.said is BootStatus.GAVE_UP
+    has_given_up = report.status is BootStatus.GAVE_UP
     return has_given_up and all(0 < cause.non_retryable_after <= len(causes) for cause in causes)
 
 

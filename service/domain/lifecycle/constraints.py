@@ -68,7 +68,7 @@ class JobConstraints:
             priority=Priority(data.get("priority", Priority.NORMAL)),
         )
 
-    def kept_seconds(
+    def binding_deadline_seconds(
         self, started_at: datetime, requested_hours: float | None = None
     ) -> float | None:
         """Return seconds from ``started_at`` to the deadline; ``requested_hours`` overrides it.

@@ -10,7 +10,7 @@ from service.domain.lifecycle.generation import continuing_count, is_finished
 from service.domain.lifecycle.job import attempt_backoff
 from service.domain.states import TIME_LIMITS, AttemptState
 
-_TO_DELETE = timedelta(minutes=2)  # until a machine that is to go is asked for again
+_DELETION_TIME = timedelta(minutes=2)  # until a machine that is to go is asked for again
 
 
 def is_backoff_over(attempt: Attempt, now: datetime) -> bool:
@@ -26,7 +26,7 @@ def useless_machines(
 
     No replacement is requested while they exist. Azure takes a while to delete them.
     """
-    if view.blind or (attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE):
+    if view.blind or (attempt.refilled_at and now - attempt.refilled_at < _DELETION_TIME):
         return ()
     if unhealthy := unhealthy_nodes.machines_to_delete(view):
         return unhealthy

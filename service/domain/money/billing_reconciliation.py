@@ -91,9 +91,9 @@ class ReconciliationLine:
 class BillReconciliation:
     """The reconciliation by attempt, and in total."""
 
-    whole: ReconciliationLine
+    total: ReconciliationLine
     attempts: Mapping[str, ReconciliationLine]
-    told: BilledPeriod | None  # None: it has told no day in full
+    period: BilledPeriod | None  # None: no day is billed in full yet
 
 
 @dataclass
@@ -148,9 +148,9 @@ def reconcile(
         _add(sums[attempt_id], metered_days.get(key), billed_days.get(key, ()), in_period=in_period)
     total = _sum_parts(sums.values())
     return BillReconciliation(
-        whole=_line(total, period),
+        total=_line(total, period),
         attempts={name: _line(of, period) for name, of in sums.items()},
-        told=period,
+        period=period,
     )
 
 

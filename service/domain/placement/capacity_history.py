@@ -37,7 +37,7 @@ class CapacityHistory:
     """What a choice between some offerings knows of earlier requests."""
 
     outages: Exposure = NO_EXPOSURE
-    outage_seen: bool = True  # the beginning of the one that lasts, if any does
+    is_outage_start_observed: bool = True  # the beginning of the one that lasts, if any does
     refused_at: datetime | None = None  # the last time that any was
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
     regrants: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
@@ -63,7 +63,7 @@ class CapacityHistory:
         down_at = _last_unavailable(ordered)
         return cls(
             outages=outages,
-            outage_seen=is_start_observed,
+            is_outage_start_observed=is_start_observed,
             refused_at=max((a.at for a in ordered if not a.granted), default=None),
             hops=_failovers(ordered),
             regrants=_regrants(ordered),

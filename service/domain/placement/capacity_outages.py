@@ -46,7 +46,7 @@ def expected_aftermath(history: CapacityHistory, spots: int) -> EvictionWait:
     of = outage_end_rates(history.outages, spots)
     p50, p90 = (residual_life_quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
     share = 1 - failover_probability(history.regrants, spots)
-    return EvictionWait(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(history.outages.ends))
+    return EvictionWait(share=share, p50=p50, p90=p90, outages=_WEIGHT + sum(history.outages.ends))
 
 
 def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
@@ -68,7 +68,7 @@ def expected_wait(
     """
     if history.refused_at is None or now - history.refused_at > _KNOWN:
         return None
-    unseen = 0.0 if history.outage_seen else UNSEEN_OUTAGE_S
+    unseen = 0.0 if history.is_outage_start_observed else UNSEEN_OUTAGE_S
     age = ((now - max(s.since for s in shortages)).total_seconds() + unseen) / _HOUR
     of = outage_end_rates(history.outages, len(shortages))
     p10, p50, p90 = (

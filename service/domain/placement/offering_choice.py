@@ -64,7 +64,7 @@ class OfferingState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkLeft:
+class RemainingWork:
     """The work left of a job, and the constraints on it."""
 
     steps: int
@@ -89,16 +89,16 @@ class WorkLeft:
 class OfferingChoice:
     """Offerings to request, best first; if there are none, why and until when."""
 
-    places: tuple[OfferingState, ...] = ()
+    states: tuple[OfferingState, ...] = ()
     why: str = ""
-    look_at: datetime | None = None
+    recheck_at: datetime | None = None
     again_at: datetime | None = None  # the moment that ``why`` names
     record: Mapping[str, Any] | None = None  # what it rests on
 
 
 def choose(
     states: Sequence[OfferingState],
-    work: WorkLeft,
+    work: RemainingWork,
     job_id: str,
     now: datetime,
     most_nodes: int,
@@ -110,7 +110,7 @@ def choose(
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return OfferingChoice(
-            why=f"No offering is available now: {why}.", look_at=now + RECHECK_INTERVAL
+            why=f"No offering is available now: {why}.", recheck_at=now + RECHECK_INTERVAL
         )
     bought = work.terms.buys([s.offering for s in allowed])
     allowed = [s for s in allowed if s.offering in bought]
@@ -120,16 +120,18 @@ def choose(
     situation = build_situation(allowed, work, now, most_nodes, history=history)
     decision = policy.choose(situation)
     if decision.kind is DecisionKind.WAIT or decision.candidate is None:
-        return OfferingChoice(why=decision.why, look_at=now + timedelta(seconds=decision.again_s))
+        return OfferingChoice(
+            why=decision.why, recheck_at=now + timedelta(seconds=decision.again_s)
+        )
     first = [s for s in free if s.offering == decision.candidate.offering]
     fallbacks = sorted((s for s in free if s not in first), key=lambda s: s.price.hourly)
     record = situation.as_dict() | {"figures": decision.figures} if len(states) > 1 else None
-    return OfferingChoice(places=(*first, *fallbacks), why=decision.why, record=record)
+    return OfferingChoice(states=(*first, *fallbacks), why=decision.why, record=record)
 
 
 def deadline_risk(
     states: Sequence[OfferingState],
-    work: WorkLeft,
+    work: RemainingWork,
     hold: CurrentHold | None,
     now: datetime,
     nodes: int,
@@ -174,7 +176,7 @@ def _missed_deadline(
 
 def back_to_spot(
     states: Sequence[OfferingState],
-    work: WorkLeft,
+    work: RemainingWork,
     hold: CurrentHold,
     now: datetime,
     nodes: int,
@@ -202,7 +204,7 @@ def back_to_spot(
 
 def build_situation(
     states: Sequence[OfferingState],
-    work: WorkLeft,
+    work: RemainingWork,
     now: datetime,
     nodes: int,
     hold: CurrentHold | None = None,
@@ -226,7 +228,7 @@ def build_situation(
         margin_s=work.margin(chosen),
         retry_s=FIRST_BACKOFF.total_seconds(),
         outage_s=_outage_seconds(states, nodes, now),
-        outage_seen=history.outage_seen,
+        outage_seen=history.is_outage_start_observed,
         outages=history.outages,
         moves=_move_mode(states, history),
         hops=history.hops,
@@ -306,9 +308,9 @@ def _choice_in_backoff(
     shortages = [state.shortage for state in allowed if state.shortage]
     first = min(shortages, key=lambda s: s.ends_at)
     later = first.ends_at + _jitter(job_id, first.ends_at)
-    look_at = min(later, now + RECHECK_INTERVAL)
+    recheck_at = min(later, now + RECHECK_INTERVAL)
     return OfferingChoice(
-        why=_why_sold_out(shortages, first), look_at=look_at, again_at=first.ends_at
+        why=_why_sold_out(shortages, first), recheck_at=recheck_at, again_at=first.ends_at
     )
 
 

@@ -256,7 +256,7 @@ def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
         elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PARTS) / _PARTS
         if spots > 1
         else 0.0,
-        sure=_return_probability(now),
+        return_probability=_return_probability(now),
     )
 
 

@@ -61,7 +61,7 @@ class ObservedProgress:
         return median * math.exp(apart**2 / 2), Z * math.sqrt(_DRIFT**2 + unsure)
 
 
-NOTHING_SEEN = ObservedProgress()
+NO_PROGRESS = ObservedProgress()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ class EvictionWait:
     share: float  # of evictions after which every offering refuses ...
     p50: float  # ... for this many seconds ...
     p90: float
-    seen: float  # outages that this rests on, the prior's included
+    outages: float  # outages that this rests on, the prior's included
 
 
-NO_WAIT = EvictionWait(share=0.0, p50=1.0, p90=1.0, seen=1.0)
+NO_WAIT = EvictionWait(share=0.0, p50=1.0, p90=1.0, outages=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -134,10 +134,10 @@ class ForecastInputs:
     def expected(self, work: float, progress: ObservedProgress) -> float:
         """Return the expected evictions in ``work`` seconds, including those in recoveries."""
         rate = self.rate(progress)
-        return rate * work / max(1 - rate * self.one_takes[0], 0.05)
+        return rate * work / max(1 - rate * self.eviction_moments[0], 0.05)
 
     @property
-    def one_takes(self) -> tuple[float, float]:
+    def eviction_moments(self) -> tuple[float, float]:
         """Return the mean seconds that an eviction costs without a wait, and the mean square.
 
         A recovery, and the work that the eviction undoes.
@@ -146,7 +146,7 @@ class ForecastInputs:
         undone, square = lost_to_eviction(self.checkpoint_seconds, self.answered)
         return recovery + undone, recovery**2 + 2 * recovery * undone + square
 
-    def steps_take(
+    def step_quantiles(
         self, measured: float | None, steps: int, progress: ObservedProgress
     ) -> tuple[float, float, float]:
         """Return seconds of a step as the mean of ``steps``, at P10, P50 and P90."""
@@ -164,10 +164,10 @@ class RemainingTime:
     p50: float
     p90: float
 
-    def odds(self, seconds: float) -> float:
+    def probability_within(self, seconds: float) -> float:
         """Return the probability to be done within ``seconds``; log-normal between the three.
 
-        >>> ToCome(p10=50.0, p50=100.0, p90=200.0).odds(100.0)
+        >>> RemainingTime(p10=50.0, p50=100.0, p90=200.0).probability_within(100.0)
         0.5
         """
         if seconds <= 0:
@@ -213,7 +213,7 @@ def forecast_remaining(
     steps: int,
     seconds_per_step: float | None,
     running: bool,
-    progress: ObservedProgress = NOTHING_SEEN,
+    progress: ObservedProgress = NO_PROGRESS,
     after: EvictionWait = NO_WAIT,
 ) -> RemainingTime:
     """Forecast the ``steps`` left; ``running``: machines are there and train.
@@ -222,11 +222,11 @@ def forecast_remaining(
     """
     steps = max(steps, 0)
     start = 0.0 if running or not steps else course.recovery_seconds
-    times = course.steps_take(seconds_per_step, steps, progress)
+    times = course.step_quantiles(seconds_per_step, steps, progress)
     low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
     without_evictions = RemainingTime(p10=low, p50=middle, p90=high)
     return (
-        without_evictions.after(_evictions_take(course, middle, progress, after))
+        without_evictions.after(_eviction_time(course, middle, progress, after))
         if middle > 0
         else without_evictions
     )
@@ -243,7 +243,7 @@ def seconds_until(deadline: datetime, now: datetime) -> float:
     return (deadline - now).total_seconds()
 
 
-def _evictions_take(
+def _eviction_time(
     course: ForecastInputs, work: float, progress: ObservedProgress, after: EvictionWait
 ) -> RemainingTime:
     """Return seconds of all evictions in ``work`` seconds: recovery, lost work and waits.
@@ -253,12 +253,12 @@ def _evictions_take(
     shared by all of them: neither is averaged out by many evictions.
     """
     counts, expected = BELIEF + progress.evictions, course.expected(work, progress)
-    if expected <= 0 or course.one_takes[0] <= 0:
+    if expected <= 0 or course.eviction_moments[0] <= 0:
         return RemainingTime(p10=0.0, p50=0.0, p90=0.0)
-    per_eviction, apart, outage = _one_takes(course, after)
+    per_eviction, apart, outage = _eviction_moments(course, after)
     any_probability = -math.expm1(-counts * math.log1p(expected / counts))
-    many, spread = _counted(expected, 1 + 1 / counts, any_probability)
-    by_chance, chance = _counted(expected, 1.0, -math.expm1(-expected))
+    many, spread = _count_moments(expected, 1 + 1 / counts, any_probability)
+    by_chance, chance = _count_moments(expected, 1.0, -math.expm1(-expected))
     noise = math.log(1 + apart / by_chance + chance / by_chance**2)
     weight = math.sqrt(max(spread / many**2 - chance / by_chance**2, 0.0) * counts)
     middle = math.log(many * per_eviction) - noise / 2 + weight * math.log(gamma_at(counts, 0.0))
@@ -273,16 +273,16 @@ def _evictions_take(
     return RemainingTime(p10=at(0.1), p50=at(0.5), p90=at(0.9))
 
 
-def _one_takes(course: ForecastInputs, after: EvictionWait) -> tuple[float, float, float]:
+def _eviction_moments(course: ForecastInputs, after: EvictionWait) -> tuple[float, float, float]:
     """Return mean seconds of one eviction; its variance and the mean's, over the mean's square."""
-    (lost_s, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
+    (lost_s, square), sigma = course.eviction_moments, math.log(after.p90 / after.p50) / Z
     waits = after.share * after.p50 * math.exp(sigma**2 / 2)
     squares = square + 2 * lost_s * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
     mean_s = lost_s + waits
-    return mean_s, squares / mean_s**2 - 1, _DOUBT / after.seen * (waits / mean_s) ** 2
+    return mean_s, squares / mean_s**2 - 1, _DOUBT / after.outages * (waits / mean_s) ** 2
 
 
-def _counted(expected: float, square: float, any_comes: float) -> tuple[float, float]:
+def _count_moments(expected: float, square: float, any_comes: float) -> tuple[float, float]:
     """Return the mean and variance of a number of evictions, given at least one.
 
     ``square``: what E[n (n - 1)] is over the square of the mean; 1: Poisson.

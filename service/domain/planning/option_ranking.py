@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from service.domain.models.architecture import Architecture
 from service.domain.models.trained_parameters import trained_parameters
-from service.domain.performance.calibration import calibrate, experience, like
+from service.domain.performance.calibration import calibrate, experience, planned_job
 from service.domain.performance.layout import Layout
 from service.domain.performance.padding import (
     computed_tokens,
@@ -102,7 +102,7 @@ def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         step = cpu_step(work, flops=request.cpu_flops)
     else:
         step = gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
-    planned = like(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
+    planned = planned_job(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
     return calibrate(step, experience(request.past, planned))
 
 

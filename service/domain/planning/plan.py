@@ -24,7 +24,7 @@ from service.domain.performance.layout import (
     Layout,
     MemoryShortfall,
     fit,
-    goes_into,
+    fits_machine,
     has_room,
     refusal,
     same_batch,
@@ -126,13 +126,13 @@ def make_plan(request: PlanRequest) -> Plan:
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
     layouts = {size: result for size, result in fits.items() if isinstance(result, Layout)}
     ranked = rank_options(
-        request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()}
+        request, skus, {s: _layout_choices(request, skus[s], f) for s, f in layouts.items()}
     )
     if not ranked:
-        raise _nothing(request, fits)
+        raise _no_option_error(request, fits)
     selected = select(ranked, request.limits)
     layout, best = selected.best.layout, selected.best.option
-    alike = {s: (layout,) for s in skus if _runs(layout, skus[s], request)}
+    alike = {s: (layout,) for s in skus if _can_run(layout, skus[s], request)}
     same_layout = [w.option for w in rank_options(request, skus, alike)]
     options = (best, *(o for o in same_layout if o.offering != best.offering))
     alternatives = _alternatives(options, ranked, selected)
@@ -154,7 +154,7 @@ def make_plan(request: PlanRequest) -> Plan:
     )
 
 
-def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
+def _layout_choices(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
     """Return the layouts to choose from on one VM size; extra nodes only for a deadline."""
     more_nodes = request.limits.deadline_seconds is not None
     return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more_nodes))
@@ -185,7 +185,9 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
     if least is None:
         return None
     if not 1 <= least <= nodes:
-        raise _refused(f"min_nodes is {least}, but it must be 1 to {nodes}, the number of nodes.")
+        raise _elastic_error(
+            f"min_nodes is {least}, but it must be 1 to {nodes}, the number of nodes."
+        )
     batch = StepBatch(
         rows=layout.recipe.global_batch,
         rows_per_node=layout.micro_batch * layout.processes_per_node,
@@ -194,20 +196,20 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
     roomy = tuple(n for n in counts if all(has_room(request.needs, layout, s, n) for s in skus))
     if least < nodes and len(counts) == 1:
         rows = smallest_elastic_batch(batch, min_nodes=least, nodes=nodes)
-        raise _refused(
+        raise _elastic_error(
             f"With a batch of {batch.rows} and micro_batch {layout.micro_batch}, fewer than "
             f"{nodes} nodes are no faster than fewer than {least}. Ask for a batch_size of {rows} "
             f"and micro_batch {layout.micro_batch}, or for a lower min_nodes."
         )
     if least < nodes and len(roomy) == 1:
-        raise _refused(
+        raise _elastic_error(
             f"The job needs at least {nodes} nodes to fit into memory. Set more nodes, or leave "
             "elastic out."
         )
     return ElasticNodes(min_nodes=least, node_counts=roomy, batch=batch)
 
 
-def _refused(message: str) -> InvalidRequest:
+def _elastic_error(message: str) -> InvalidRequest:
     return InvalidRequest(message, param="infrastructure.elastic.min_nodes")
 
 
@@ -226,14 +228,16 @@ def _check(request: PlanRequest) -> None:
         )
 
 
-def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
+def _can_run(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
     """Return whether this layout can run on machines of this size with no GPU idle."""
     processes = request.processes_per_node or sku.gpus
-    roomy = goes_into(layout.memory, sku, layout.processes_per_node)
+    roomy = fits_machine(layout.memory, sku, layout.processes_per_node)
     return roomy and processes == layout.processes_per_node
 
 
-def _nothing(request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall]) -> InvalidRequest:
+def _no_option_error(
+    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall]
+) -> InvalidRequest:
     """Return the refusal where no offering can be used."""
     misfits = [result for result in fits.values() if isinstance(result, MemoryShortfall)]
     if misfits:
@@ -254,13 +258,13 @@ def _rejected(
 ) -> tuple[str, ...]:
     """Return one line for every offer that was not ranked."""
     return tuple(
-        f"{offer.offering} {_fault(offer, fits.get(offer.offering.vm_size))}"
+        f"{offer.offering} {_rejection_reason(offer, fits.get(offer.offering.vm_size))}"
         for offer in request.offers
         if offer.offering not in ranked
     )
 
 
-def _fault(offer: Offer, result: Layout | MemoryShortfall | None) -> str:
+def _rejection_reason(offer: Offer, result: Layout | MemoryShortfall | None) -> str:
     if lookup(offer.offering.vm_size) is None:
         return "is a VM size that is not in the catalogue"
     if offer.forbidden:

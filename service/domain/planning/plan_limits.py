@@ -55,7 +55,7 @@ class PlanLimits:
         return " and the ".join(["deadline"] * deadline + ["budget"] * budget)
 
     @property
-    def away(self) -> str:
+    def deadline_text(self) -> str:
         """Return the time to the deadline, for a sentence."""
         remaining_s = self.deadline_seconds or 0.0
         return f"{format_duration(remaining_s)} away" if remaining_s > 0 else "in the past"
@@ -90,7 +90,7 @@ class PlanLimits:
     def reserve(self, option: Option) -> Decimal:
         """Return US dollars that the budget reserves to save and to delete the machines."""
         own = self.allowance.of_job(option.save_seconds)
-        return own.stopping(option.price.hourly * option.nodes)
+        return own.stopping_cost(option.price.hourly * option.nodes)
 
     def seconds_at_best(self, option: Option) -> float:
         """Return seconds without evictions; with slow steps if lateness cancels the job."""

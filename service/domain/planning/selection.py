@@ -34,12 +34,12 @@ def select(candidates: Sequence[WeighedLayout], limits: PlanLimits) -> Selection
         best = bought[0]
         return Selection(best=best, cheapest=best, fastest=best, is_sure=True)
     cheapest, fastest = bought[0], min(bought, key=lambda w: seconds_p90(w.option))
-    sure = [w for w in bought if _keeps(limits, w)]
+    sure = [w for w in bought if _meets_limits(limits, w)]
     best = sure[0] if sure else _surest(bought, limits)
     return Selection(best=best, cheapest=cheapest, fastest=fastest, is_sure=bool(sure))
 
 
-def _keeps(limits: PlanLimits, candidate: WeighedLayout) -> bool:
+def _meets_limits(limits: PlanLimits, candidate: WeighedLayout) -> bool:
     return limits.meets_deadline(candidate.option) and limits.fits_budget(candidate.option)
 
 
@@ -91,7 +91,7 @@ def _reserved(option: Option, limits: PlanLimits) -> str:
 def _limits_in_words(limits: PlanLimits) -> Sequence[str]:
     phrases = []
     if limits.deadline_seconds is not None:
-        phrases.append(f"the deadline ({limits.away})")
+        phrases.append(f"the deadline ({limits.deadline_text})")
     if limits.budget is not None:
         phrases.append(f"the budget ({limits.budget} {CURRENCY})")
     return phrases

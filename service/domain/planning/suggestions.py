@@ -41,7 +41,7 @@ def suggestions(request: PlanRequest, plan: Plan) -> list[Suggestion]:
     chosen, limits = plan.chosen, request.limits
     changes = [
         (change, option)
-        for change, option in (*_places(plan), *_trainings(request))
+        for change, option in (*_other_offerings(plan), *_other_trainings(request))
         if limits.fits_budget(option) and limits.meets_deadline(option)
     ]
     cheaper = [c for c in changes if float(c[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
@@ -65,17 +65,17 @@ def _suggestion(aim: Aim, change: str, option: Option) -> Suggestion:
     )
 
 
-def _places(plan: Plan) -> Iterator[Way]:
+def _other_offerings(plan: Plan) -> Iterator[Way]:
     """Yield the cheapest and the fastest other option of the plan."""
     alternatives = (*plan.options[1:], *plan.alternatives)
     if alternatives:
         cheapest = min(alternatives, key=lambda o: o.cost_p50)
         fastest = min(alternatives, key=lambda o: o.duration_p50)
         for option in dict.fromkeys((cheapest, fastest)):
-            yield _change_of_place(plan.chosen, option), option
+            yield _offering_change(plan.chosen, option), option
 
 
-def _change_of_place(chosen: Option, option: Option) -> str:
+def _offering_change(chosen: Option, option: Option) -> str:
     """Return the members of ``infrastructure`` that lead to the other option."""
     changes = []
     if option.nodes != chosen.nodes:
@@ -86,9 +86,9 @@ def _change_of_place(chosen: Option, option: Option) -> str:
     return f"{' and '.join(changes)}: {description}" if changes else description
 
 
-def _trainings(request: PlanRequest) -> Iterator[Way]:
+def _other_trainings(request: PlanRequest) -> Iterator[Way]:
     """Plan the job with one option of the training changed; leave out what cannot be planned."""
-    for change, training in _changes(request):
+    for change, training in _training_changes(request):
         try:
             plan = make_plan(replace(request, training=training))
         except InvalidRequest:
@@ -96,7 +96,7 @@ def _trainings(request: PlanRequest) -> Iterator[Way]:
         yield change, plan.chosen
 
 
-def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
+def _training_changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
     training = request.training
     if not training.packing:
         yield "training.packing true", replace(training, packing=True)
@@ -107,13 +107,13 @@ def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
     if training.gradient_checkpointing:
         uncheckpointed = replace(training, gradient_checkpointing=False)
         yield "training.gradient_checkpointing false", uncheckpointed
-    if shorter := _shorter(request):
+    if shorter := _shorter_seq_len(request):
         length, share = shorter
         change = f"training.max_seq_len {length} (cuts {share:.0%} of the sequences)"
         yield change, replace(training, max_seq_len=length)
 
 
-def _shorter(request: PlanRequest) -> tuple[int, float] | None:
+def _shorter_seq_len(request: PlanRequest) -> tuple[int, float] | None:
     """Return a power of two that cuts at most a tenth of the sequences, and the cut share.
 
     None where the rows were not counted, or no such length is shorter.

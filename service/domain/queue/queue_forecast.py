@@ -46,7 +46,7 @@ class QueueEntry:
     project_id: str
     since: datetime
     wants: tuple[RegionRequest, ...]
-    lasts: RemainingTime
+    duration: RemainingTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -104,7 +104,7 @@ def forecast_admission(
 
 def explain_no_forecast(standing: QueueStanding) -> AdmissionForecast | None:
     """Return why a job has no forecast; None before its first admission round."""
-    if standing.code is WaitReason.LOOK or standing.position is None:
+    if standing.code is WaitReason.PENDING or standing.position is None:
         return None
     if standing.code in CORE_REASONS:
         return AdmissionForecast(
@@ -139,7 +139,7 @@ def _seconds_to_admission(
             waiting.remove(entry)
             if request.region in room:
                 heapq.heappush(
-                    ends, (elapsed + seconds(entry.lasts), request.region, request.cores)
+                    ends, (elapsed + seconds(entry.duration), request.region, request.cores)
                 )
         if not ends:
             return None

@@ -14,7 +14,7 @@ from service.domain.states import AttemptState
 from trainer.contract import DirectiveKind, Span
 
 _LATEST = 4e9  # unix seconds; a clock that says more is not worth showing
-_CALLED = {"vm_boot": "boot"}  # the nodes' names for what has another one here
+_SPAN_NAMES = {"vm_boot": "boot"}  # the nodes' names for what has another one here
 _TITLES = {
     "create": "Asking Azure for the machines",
     "allocate": "Azure allocates the machines",
@@ -92,7 +92,11 @@ def timeline(
 ) -> list[TimelineSpan]:
     """Return every known span, by its start; spans of different nodes are merged."""
     measured = _measured(nodes, worlds)
-    entries = [*_moves(moves, measured, nodes), *_worlds(moves, worlds, measured), *measured]
+    entries = [
+        *_moves(moves, measured, nodes),
+        *_generation_spans(moves, worlds, measured),
+        *measured,
+    ]
     return sorted(entries, key=lambda e: (e.started_at, e.ended_at or _at(_LATEST)))
 
 
@@ -112,7 +116,7 @@ def _moves(
         yield TimelineSpan(
             name="allocate", started_at=requested_at, ended_at=granted_at or ended_at
         )
-    if (granted_at := moves.get(state.STARTING)) and not _has(measured, "boot"):
+    if (granted_at := moves.get(state.STARTING)) and not _has_span(measured, "boot"):
         joined = min((n.registered_at for n in nodes), default=None)
         yield TimelineSpan(name="boot", started_at=granted_at, ended_at=joined or ended_at)
     if terminating_at := moves.get(state.TERMINATING):
@@ -121,7 +125,7 @@ def _moves(
         )
 
 
-def _worlds(
+def _generation_spans(
     moves: Mapping[AttemptState, datetime],
     worlds: Sequence[GenerationTimes],
     measured: Sequence[TimelineSpan],
@@ -129,7 +133,7 @@ def _worlds(
     """Yield the spans of each generation, from when the machines had joined."""
     ended_at = moves.get(AttemptState.TERMINATING)
     joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
-    if joined and not _has(measured, "wait_for_nodes"):
+    if joined and not _has_span(measured, "wait_for_nodes"):
         opened_at = worlds[0].opened_at if worlds else ended_at
         first = min(joined) if opened_at is None else min(*joined, opened_at)
         yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened_at)
@@ -160,7 +164,7 @@ def _worlds(
             )
 
 
-def _has(measured: Sequence[TimelineSpan], name: str) -> bool:
+def _has_span(measured: Sequence[TimelineSpan], name: str) -> bool:
     return any(e.name == name for e in measured)
 
 
@@ -174,7 +178,7 @@ def _measured(nodes: Sequence[NodeTime], worlds: Sequence[GenerationTimes]) -> l
         late = sum(w.opened_at < node.registered_at for w in worlds)
         counts: Counter[str] = Counter()
         for span in sorted(node.spans, key=lambda s: s.started_at):
-            name = _CALLED.get(span.name, span.name)
+            name = _SPAN_NAMES.get(span.name, span.name)
             key = (name, counts[name], late)
             counts[name] += 1
             started, ended = _at(span.started_at), _at(span.ended_at)

@@ -82,27 +82,27 @@ class TraceWindow:
 class CapacityTrace:
     """Available machines at each tick."""
 
-    place: SpotPool
+    pool: SpotPool
     begins: datetime
     gap: timedelta
     counts: tuple[int, ...]
-    seen: tuple[tuple[int, int], ...]  # ticks, without the last of each
+    observed: tuple[tuple[int, int], ...]  # ticks, without the last of each
     prices: tuple[PriceChange, ...] = ()  # oldest first
 
     @property
-    def seen_share(self) -> float:
+    def observed_share(self) -> float:
         """Return the share of ticks with an observation, 0 to 1."""
-        return sum(end - begin for begin, end in self.seen) / len(self.counts)
+        return sum(end - begin for begin, end in self.observed) / len(self.counts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the trace as a JSON-able document; other programs read `data`."""
         metadata = {
             "gap_seconds": self.gap.total_seconds(),
             "start_time": self.begins.isoformat(),
-            "instance": self.place.vm_size,
-            "region": self.place.region,
+            "instance": self.pool.vm_size,
+            "region": self.pool.region,
             "source": SOURCE,
-            "seen": [list(stretch) for stretch in self.seen],
+            "seen": [list(stretch) for stretch in self.observed],
             "prices": [[p.tick, str(p.hourly)] for p in self.prices],
         }
         return {"metadata": metadata, "data": list(self.counts)}
@@ -115,7 +115,7 @@ class CapacityTrace:
         observed. Raises InvalidTrace.
         """
         try:
-            metadata, counts = document["metadata"], _whole(document["data"])
+            metadata, counts = document["metadata"], _parse_counts(document["data"])
             gap = timedelta(seconds=float(metadata["gap_seconds"]))
             pool = SpotPool(str(metadata.get("region", "")), str(metadata.get("instance", "")))
             since = (
@@ -134,7 +134,9 @@ class CapacityTrace:
             raise InvalidTrace(
                 "A trace needs metadata.start_time, such as 2026-11-01T00:00:00+00:00."
             )
-        return cls(place=pool, begins=since, gap=gap, counts=counts, seen=observed, prices=prices)
+        return cls(
+            pool=pool, begins=since, gap=gap, counts=counts, observed=observed, prices=prices
+        )
 
 
 def build_trace(
@@ -158,11 +160,11 @@ def build_trace(
     if not any(observed):
         return None
     return CapacityTrace(
-        place=pool,
+        pool=pool,
         begins=window.begins,
         gap=window.gap,
         counts=tuple(_counts(held_counts, tick_counts, observed)),
-        seen=tuple(_stretches(observed)),
+        observed=tuple(_stretches(observed)),
         prices=tuple(_prices(window, machines)),
     )
 
@@ -217,7 +219,7 @@ def _prices(window: TraceWindow, machines: Sequence[HeldMachine]) -> Iterator[Pr
             last = machine.hourly
 
 
-def _whole(values: Sequence[Any]) -> tuple[int, ...]:
+def _parse_counts(values: Sequence[Any]) -> tuple[int, ...]:
     """Parse counts of machines; check their number before converting any."""
     if not 0 < len(values) <= MAX_TICKS:
         raise ValueError(f"it has 1 to {MAX_TICKS} counts")

@@ -87,7 +87,7 @@ class TieredBlob:
 class FolderFacts:
     """What the rules need to know of a folder and its job."""
 
-    what: str  # as a message names it
+    label: str  # as a message names it
     job_is_over: bool
     newer: int | None  # checkpoints of the job that are newer than this one; None: the model
     milestone: bool  # kept for as long as the job is
@@ -106,7 +106,7 @@ class SetTier:
 class AwaitRehydration:
     """Wait: Azure is rehydrating the blobs."""
 
-    left: int
+    remaining: int
 
 
 @dataclass(frozen=True)
@@ -125,13 +125,13 @@ def tier_refusal(standing: FolderFacts, tier: AccessTier) -> str:
         )
     if tier is AccessTier.ARCHIVE and standing.needed_by:
         return (
-            f"{standing.needed_by[0]} goes on and reads {standing.what}, so it must stay online. "
+            f"{standing.needed_by[0]} goes on and reads {standing.label}, so it must stay online. "
             "Take cool or cold, or wait until that job is over."
         )
     if standing.job_is_over or tier is AccessTier.HOT:
         return ""
     if tier is AccessTier.ARCHIVE:
-        return f"The job goes on, and {standing.what} must stay online. Take cool or cold."
+        return f"The job goes on, and {standing.label} must stay online. Take cool or cold."
     return "" if standing.newer is None else _why_hot(standing, standing.newer)
 
 
@@ -192,7 +192,7 @@ def time_to_rehydrate(size: int, priority: ArchivePriority) -> timedelta:
 
 def _why_hot(standing: FolderFacts, newer: int) -> str:
     """Return why a checkpoint of an unfinished job must stay hot; empty if it may be cooled."""
-    name = f"{standing.what[:1].upper()}{standing.what[1:]}"
+    name = f"{standing.label[:1].upper()}{standing.label[1:]}"
     if newer < NEWEST_HOT:
         return (
             f"{name} is one of the newest {NEWEST_HOT} of a job that goes on: a resume may need "

@@ -10,7 +10,7 @@ from trainer.contract import Reinforcement, parse_grader, template_fields
 # TRL's GRPOConfig keeps no reference, its RLOOConfig has 0.05; PPO's share of the reward is ours.
 BETAS: Final = {"grpo": 0.0, "rloo": 0.05, "ppo": 0.01}
 ANSWERS: Final = 8  # to each prompt, as TRL's GRPOConfig has it
-LEFT_TO_US: Final = 0  # max_answer_tokens: the planner chooses
+PLANNER_CHOOSES: Final = 0  # max_answer_tokens: the planner chooses
 
 _LONGEST = 512  # tokens of an answer, unless asked for
 _AT = "method.reinforcement."
@@ -18,7 +18,7 @@ _AT = "method.reinforcement."
 
 def with_defaults(settings: Reinforcement, max_seq_len: int) -> Reinforcement:
     """Return the options with the maximum length of answers filled in."""
-    if settings.max_answer_tokens != LEFT_TO_US:
+    if settings.max_answer_tokens != PLANNER_CHOOSES:
         return settings
     return replace(settings, max_answer_tokens=min(_LONGEST, max_seq_len // 2))
 

@@ -39,7 +39,7 @@ class Cache:
         if known is not None:
             return known
         fresh = await read()
-        if fresh is not None and self._listener.hears and not news.is_set():
+        if fresh is not None and self._listener.is_connected and not news.is_set():
             self._values[key] = fresh
         return fresh
 
@@ -49,7 +49,7 @@ class Cache:
 
     def _check_notice(self) -> Event:
         """Clear the cache after a notice; return the event of the next one."""
-        if self._news.is_set() or not self._listener.hears:
+        if self._news.is_set() or not self._listener.is_connected:
             self._values.clear()
             self._listener.unsubscribe(self._news, self._topic)
             self._news = self._listener.subscribe(self._topic)

@@ -55,7 +55,7 @@ async def find_refusal(
     caps = await budgets.caps(conn, job_id)
     needed = budget.required_to_start(rate, allowance.of_job(caps.save_seconds), until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
-        if standing.left >= needed:
+        if standing.remaining >= needed:
             continue
         for_good = standing.cap - standing.metered < needed  # metered: certainly spent
         because = budget.exhausted_message(standing, job_id, short_of=needed)
@@ -78,12 +78,12 @@ async def enforce_job_budget(
             await budgets.set_nodes_stop_by(conn, row.id, None)
         return
     standing = await _job_standing(conn, caps, now, allowance)
-    if budget.reached_threshold(standing, caps.told) or standing.is_exhausted:
+    if budget.reached_threshold(standing, caps.announced) or standing.is_exhausted:
         caps = await budgets.lock(conn, row.job_id)  # other terms, once answered, bind
         if caps.terms.budget is None:
             return
         standing = await _job_standing(conn, caps, now, allowance)
-    if reached := budget.reached_threshold(standing, caps.told):
+    if reached := budget.reached_threshold(standing, caps.announced):
         await budgets.record_threshold(conn, row.job_id, reached)
         await record_threshold(conn, row.job_id, standing, reached, now)
     if row.state in ATTEMPT_OVER:

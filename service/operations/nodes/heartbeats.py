@@ -81,7 +81,10 @@ class HeartbeatBatcher:
 
     def __init__(self, engine: AsyncEngine) -> None:
         self._beats = Batcher(
-            partial(_record_batch, engine), attrgetter("node"), breath=_BATCH_SECONDS, enough=_MANY
+            partial(_record_batch, engine),
+            attrgetter("node"),
+            pause=_BATCH_SECONDS,
+            full_size=_MANY,
         )
         self._orders = Batcher(partial(_find_directives, engine))
 
@@ -126,7 +129,7 @@ def decide_change(
     """Decide what one heartbeat changes, and the answer for its node. Pure."""
     if speaker is None:
         return NodeNotFound(f"No node {node:.80}. Register first.")
-    if speaker.over:
+    if speaker.is_ending:
         return Gone(OVER)
     after = rules.apply_heartbeat(speaker.record, heartbeat, now.timestamp())
     if isinstance(after, rules.StaleHeartbeat):
@@ -183,7 +186,7 @@ def _progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
         job_id=accepted.speaker.job_id,
         generation=heartbeat.generation,
         step=max(m.step for m in heartbeat.metrics),
-        news=progress_of(heartbeat.metrics, heartbeat.save_cost),
+        changes=progress_of(heartbeat.metrics, heartbeat.save_cost),
     )
 
 

@@ -75,7 +75,7 @@ async def admit_waiting_jobs(conn: AsyncConnection, usual: ProjectQuota, now: da
     decision = await asyncio.to_thread(
         decide_admissions, waiting, projects, regions, now
     )  # may be thousands
-    news = [told for told in decision.told if _should_publish(known[told.job_id][1], told)]
+    news = [told for told in decision.waiting if _should_publish(known[told.job_id][1], told)]
     named = [a.job_id for a in decision.admitted] + [told.job_id for told in news]
     await locks.lock_rows(conn, tables.jobs, named)
     await queue.admit(conn, decision.admitted, now)
@@ -126,7 +126,7 @@ async def find_jobs_with_room(
             continue
         more = nodes * sku.vcpus - (cores if region == offering.pool else 0)
         if more <= found.free:
-            regions[offering.pool] = found.with_more(more)
+            regions[offering.pool] = found.with_cores(more)
             with_room.add(job_id)
     return with_room
 

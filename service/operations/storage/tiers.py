@@ -116,7 +116,7 @@ async def folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]:
             milestone=place.milestone,
             job_is_over=over,
         )
-        for place in await tier_moves.places(conn, job.id)
+        for place in await tier_moves.folders(conn, job.id)
     ]
     if job.result is None or lineage.is_deleted(job.result):
         return found
@@ -178,7 +178,7 @@ async def require_readable_checkpoint(
 ) -> None:
     """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
-        if not await tier_moves.has_places(conn, job_id):
+        if not await tier_moves.has_folders(conn, job_id):
             return
         job = await get_job(conn, project_id, job_id)
         kept = [folder for folder in await folders(conn, job) if folder.checkpoint_id]

@@ -96,7 +96,7 @@ async def _write_down(conn: AsyncConnection, news: Sequence[Observation]) -> set
             claim=one.claim,
             seen_at=one.at if one.asked else None,
             vm_ids=one.vm_ids,
-            whole=one.whole,
+            is_complete=one.whole,
         )
         for one in news
     ]

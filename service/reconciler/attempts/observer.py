@@ -219,7 +219,7 @@ def _needs_more(
 ) -> bool:
     if facts.has_budget or row.stop_by is not None:
         return True
-    if head and (head.model or facts.kept != heads.list_named(head)):
+    if head and (head.model or facts.retained != heads.list_named(head)):
         return True
     return outlook.is_needed(facts.attempt, scale_set, facts.opened)
 

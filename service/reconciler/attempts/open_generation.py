@@ -184,7 +184,7 @@ class GenerationOpener:
                     job_id=row.job_id,
                     generation=entry.generation,
                     step=max(m.step for m in measurements),
-                    news=progress_of(measurements),
+                    changes=progress_of(measurements),
                 )
                 await heartbeats.record_progress(conn, [done], self.now())
 

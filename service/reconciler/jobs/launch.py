@@ -32,7 +32,7 @@ from service.domain.placement.offering_choice import (
     NO_EXPERIENCE,
     OfferingChoice,
     OfferingState,
-    WorkLeft,
+    RemainingWork,
 )
 from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.planning import checkpoint_interval
@@ -82,11 +82,13 @@ class AttemptLauncher:
                 places_now = await admission.mark_full_regions(conn, job.id, places, nodes, now)
                 if _offerings_without_cores(places_now) != _offerings_without_cores(before):
                     continue
-                if choice.look_at is None:
+                if choice.recheck_at is None:
                     await self._start_attempt(conn, claim, job, row, choice, number)
                 elif not await self._requeue_if_full(conn, claim, row, places_now):
                     why, again_at = choice.why, choice.again_at
-                    await self._publish_wait(conn, claim, row, why, again_at, until=choice.look_at)
+                    await self._publish_wait(
+                        conn, claim, row, why, again_at, until=choice.recheck_at
+                    )
                 return
         await self._retry_soon(claim)
 
@@ -101,7 +103,7 @@ class AttemptLauncher:
     ) -> None:
         """Start an attempt at the chosen offering, if the budgets cover it."""
         plan, now = row.parsed_plan, self.now()
-        place = await self._reserve_money(conn, job, plan, choice.places)
+        place = await self._reserve_money(conn, job, plan, choice.states)
         if isinstance(place, OfferingState):
             if await self._write_attempt(conn, claim, job, row, place, number):
                 await self._record_choice(conn, job, choice, place)
@@ -231,12 +233,12 @@ class AttemptLauncher:
             conn, row.id, *_reservation(place, plan), self.allowance, self.now()
         )
 
-    def _work_left(self, row: JobRow, done: int | None = None) -> WorkLeft:
+    def _work_left(self, row: JobRow, done: int | None = None) -> RemainingWork:
         """Return the work left after ``done`` steps.
 
         None: the work left of the running attempt, which saves before it stops."""
         step = row.progress.get("step", 0) if done is None else done
-        return WorkLeft(
+        return RemainingWork(
             steps=row.total_steps - step,
             seconds_per_step=row.progress.get("seconds_per_step"),
             terms=row.constraints,
@@ -246,7 +248,7 @@ class AttemptLauncher:
 
     async def _read_work_left(
         self, row: JobRow, plan: Plan
-    ) -> tuple[WorkLeft, list[OfferingState], CapacityHistory]:
+    ) -> tuple[RemainingWork, list[OfferingState], CapacityHistory]:
         """Return the work left from the newest checkpoint on, and the offerings for it."""
         prices = await self.read_prices(plan)
         async with self.engine.connect() as conn:
@@ -263,7 +265,7 @@ class AttemptLauncher:
         conn: AsyncConnection,
         plan: Plan,
         prices: Mapping[Offering, Price],
-        work: WorkLeft,
+        work: RemainingWork,
         saved: CheckpointRow | None = None,
     ) -> tuple[list[OfferingState], CapacityHistory]:
         """Return the plan's offerings now; with more than one, also their capacity history."""
@@ -353,7 +355,7 @@ class AttemptLauncher:
         if choice.record is None:
             return
         why = choice.why
-        if place is not choice.places[0]:
+        if place is not choice.states[0]:
             why = f"{why} The budget does not cover that, so {place.offering} is requested."
         await events.add(conn, job.id, self.now(), "job.placed", why, data=dict(choice.record))
 

@@ -19,7 +19,7 @@ from trainer.contract import NodePhase
 
 # As on the local stack, which deletes within a minute and restarts its parts at once.
 LOCAL = Allowance(
-    delete=timedelta(minutes=1), outage=timedelta(minutes=1), look=timedelta(seconds=8)
+    delete=timedelta(minutes=1), outage=timedelta(minutes=1), detection=timedelta(seconds=8)
 )
 
 

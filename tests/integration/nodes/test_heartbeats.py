@@ -109,7 +109,7 @@ async def test_an_order_tells_what_a_long_poll_must_know(engine: AsyncEngine, cl
 
     assert unknown is None
     assert known is not None
-    assert (known.directive_seq, known.over) == (0, False)
+    assert (known.directive_seq, known.is_ending) == (0, False)
 
 
 async def test_long_polls_leave_prepared_what_heartbeats_need(

@@ -51,4 +51,4 @@ async def test_cores_are_counted_once_whatever_is_committed_between_two_statemen
         counted = await quotas.regions(conn, clock())
 
     assert sent >= which
-    assert counted[SPOT.region].ours == CORES
+    assert counted[SPOT.region].own == CORES

@@ -8,7 +8,7 @@ import pytest
 
 from service.domain.cloud.fleet import Price
 from service.domain.lifecycle.constraints import JobConstraints
-from service.domain.placement.offering_choice import OfferingState, WorkLeft, back_to_spot
+from service.domain.placement.offering_choice import OfferingState, RemainingWork, back_to_spot
 from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.spot.capacity_backoff import record_refusal
 from service.domain.states import CapacityType
@@ -34,7 +34,7 @@ def sold_out(place: OfferingState) -> OfferingState:
 
 def decided(*paid: OfferingState, terms: JobConstraints = TERMS) -> Decision | None:
     """Ten hours of work are left; the first of ``paid`` is held."""
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=terms)
+    work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=terms)
     held = CurrentHold(key=(paid[0].offering, 2), age_s=3600.0)
     return back_to_spot([SPOT, *paid], work, held, NOW, 2)
 

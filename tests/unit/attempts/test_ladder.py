@@ -77,7 +77,7 @@ def test_every_rung_trains_the_same_samples_in_a_step(
 
 def ran_out(ladder: OomFallback, **more: object) -> AttemptView:
     """Everybody has failed in step 17, as memory ran out there."""
-    return replace(ALL_FAILED, ladder=replace(ladder, short_in=17), **more)  # type: ignore[arg-type]
+    return replace(ALL_FAILED, ladder=replace(ladder, oom_step=17), **more)  # type: ignore[arg-type]
 
 
 def test_memory_that_runs_out_leads_to_the_next_rung_and_nobody_is_to_blame() -> None:

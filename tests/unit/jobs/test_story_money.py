@@ -46,7 +46,7 @@ TABLE: list[tuple[JobFacts, str, str, str]] = [
         "Azure has no room until noon.",
     ),
     (
-        job(QUEUED, queue=waits(None, WaitReason.LOOK)),
+        job(QUEUED, queue=waits(None, WaitReason.PENDING)),
         "queued",
         "about_to_be_looked_at",
         "In the queue; it is about to be looked at.",

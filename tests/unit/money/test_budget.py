@@ -26,8 +26,8 @@ EVEN = Allowance(
     save=timedelta(minutes=10),
     delete=timedelta(minutes=10),
     outage=timedelta(minutes=30),
-    look=timedelta(minutes=10),
-    dearer=Decimal(0),
+    detection=timedelta(minutes=10),
+    price_rise=Decimal(0),
 )  # an hour from training to gone
 RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
 
@@ -35,7 +35,7 @@ RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=
 def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
     found = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
 
-    assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
+    assert [found.spent, found.reserved, found.remaining] == [Decimal(30), Decimal(20), Decimal(50)]
 
 
 def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
@@ -52,11 +52,13 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save() -> None:
     kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
 
     assert kept == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
-    assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
+    assert replace(small, is_deleting=True).reserve(EVEN) == replace(
+        RUNS, is_deleting=True
+    ).reserve(EVEN)
 
 
 def test_what_is_reserved_is_said_with_its_times() -> None:
-    assert EVEN.of_job(45.0).in_words() == (
+    assert EVEN.of_job(45.0).as_phrase() == (
         "45 s to save, 10 min to delete them, 10 min to confirm it, and 30 min for an outage of "
         "the service"
     )
@@ -68,12 +70,12 @@ def test_nodes_train_on_unheard_for_longer_than_is_reserved_while_there_is_money
     tight = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
 
     assert allowed_silence(roomy, brief) == timedelta(minutes=30)
-    assert tight.left == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
+    assert tight.remaining == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
     assert timedelta(0) < allowed_silence(tight, brief) < timedelta(minutes=1)
 
 
 def test_while_one_attempt_is_torn_down_and_the_next_one_starts_both_are_kept_for() -> None:
-    leaves = replace(RUNS, leaving=True)
+    leaves = replace(RUNS, is_deleting=True)
     found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
 
     assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
@@ -106,7 +108,7 @@ def test_what_a_start_needs_covers_the_boot_and_the_end() -> None:
 
 
 def test_prices_may_rise_while_machines_go() -> None:
-    assert replace(EVEN, dearer=Decimal("0.1")).stopping(Decimal(20)) == 22
+    assert replace(EVEN, price_rise=Decimal("0.1")).stopping_cost(Decimal(20)) == 22
 
 
 def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
@@ -162,9 +164,9 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
         allowance.save * save
         + allowance.delete * delete
         + allowance.outage * away
-        + allowance.look * look
+        + allowance.detection * look
     )
-    dearer = 1 + allowance.dearer * Decimal(str(rise))
+    dearer = 1 + allowance.price_rise * Decimal(str(rise))
     bill = spent + cost_of(seconds=takes.total_seconds(), hourly=Decimal(sum(rates))) * dearer
 
     assert bill <= cap + Decimal("2e-9")

@@ -24,7 +24,7 @@ CALM = ForecastInputs(
     seconds_per_step_p90=12.5,
     verify_seconds=0.0,
 )
-DRY = EvictionWait(share=0.4, p50=1800.0, p90=9000.0, seen=5.0)
+DRY = EvictionWait(share=0.4, p50=1800.0, p90=9000.0, outages=5.0)
 
 
 def test_without_evictions_only_the_time_of_a_step_is_unsure() -> None:
@@ -104,8 +104,8 @@ def test_a_forecast_has_the_figures_of_the_table(
 def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
     left = RemainingTime(p10=80.0, p50=100.0, p90=140.0)
 
-    assert [left.odds(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
-    assert left.odds(1000) == 1.0
+    assert [left.probability_within(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
+    assert left.probability_within(1000) == 1.0
 
 
 def test_nothing_left_is_nothing_to_wait_for() -> None:
@@ -141,7 +141,7 @@ def test_an_answered_eviction_costs_a_recovery_and_no_training(answered: float) 
     ]
     mean, square = sum(losses) / len(losses), sum(x * x for x in losses) / len(losses)
 
-    assert course.one_takes == pytest.approx((mean, square), rel=0.01)
+    assert course.eviction_moments == pytest.approx((mean, square), rel=0.01)
 
 
 def _lived(work: float, per_hour: float, course: ForecastInputs, draw: random.Random) -> float:

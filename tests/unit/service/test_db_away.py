@@ -6,7 +6,7 @@ from psycopg import errors
 from sqlalchemy.exc import DBAPIError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-from service.db.core.db_errors import is_away, takes_no_writes
+from service.db.core.db_errors import is_unavailable, takes_no_writes
 
 
 def raised(fault: psycopg.Error, *, broken: bool = False, sent: str | None = None) -> DBAPIError:
@@ -29,12 +29,12 @@ def raised(fault: psycopg.Error, *, broken: bool = False, sent: str | None = Non
     ids=lambda fault: type(fault).__name__,
 )
 def test_a_database_that_cannot_be_had_is_away(fault: psycopg.Error) -> None:
-    assert is_away(raised(fault))
+    assert is_unavailable(raised(fault))
 
 
 def test_so_it_is_where_it_broke_off_a_connection_or_none_was_free() -> None:
-    assert is_away(raised(errors.IdleInTransactionSessionTimeout(), broken=True))
-    assert is_away(PoolExhausted())
+    assert is_unavailable(raised(errors.IdleInTransactionSessionTimeout(), broken=True))
+    assert is_unavailable(PoolExhausted())
 
 
 @pytest.mark.parametrize(
@@ -43,17 +43,17 @@ def test_so_it_is_where_it_broke_off_a_connection_or_none_was_free() -> None:
     ids=lambda fault: type(fault).__name__,
 )
 def test_what_it_refuses_or_ends_by_itself_is_no_sign_that_it_is_away(fault: psycopg.Error) -> None:
-    assert not is_away(raised(fault))
+    assert not is_unavailable(raised(fault))
 
 
 def test_a_statement_that_the_driver_refuses_is_no_sign_of_it_either() -> None:
     fault = psycopg.OperationalError("number of parameters must be between 0 and 65535")
 
-    assert not is_away(raised(fault, sent="insert"))
+    assert not is_unavailable(raised(fault, sent="insert"))
 
 
 def test_no_other_fault_is_its_own() -> None:
-    assert not is_away(RuntimeError("a bug"))
+    assert not is_unavailable(RuntimeError("a bug"))
 
 
 def test_only_one_that_is_there_takes_no_writes() -> None:

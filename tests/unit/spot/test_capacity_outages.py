@@ -17,7 +17,7 @@ from service.domain.placement.capacity_outages import (
 )
 from service.domain.planning import forecast
 from service.domain.planning.forecast import (
-    NOTHING_SEEN,
+    NO_PROGRESS,
     ForecastInputs,
     ObservedProgress,
     RemainingTime,
@@ -72,7 +72,7 @@ def test_what_has_lasted_is_likely_to_last() -> None:
 
 
 def test_an_outage_whose_beginning_was_not_seen_is_an_old_one() -> None:
-    assert waits(0.1, CapacityHistory(outage_seen=False)) == pytest.approx(waits(4.1))
+    assert waits(0.1, CapacityHistory(is_outage_start_observed=False)) == pytest.approx(waits(4.1))
 
 
 def test_own_experience_moves_the_wait() -> None:
@@ -164,7 +164,7 @@ CALM = RemainingTime(p10=72_000.0, p50=80_000.0, p90=88_000.0)
 def ends(
     past: CapacityHistory = NO_HISTORY,
     spots: int = 1,
-    seen: ObservedProgress = NOTHING_SEEN,
+    seen: ObservedProgress = NO_PROGRESS,
     course: ForecastInputs = COURSE,
 ) -> RemainingTime:
     after = expected_aftermath(past, spots)

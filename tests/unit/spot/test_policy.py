@@ -245,7 +245,7 @@ def ends_in_time(world: dict[str, Any]) -> bool:
     work, cold = world["work"], world["cold"]
     deadline = work + cold + world["spare"]
 
-    signs = AvailabilitySignals(sees=0.8, errs=world["errs"])
+    signs = AvailabilitySignals(true_positive_rate=0.8, false_positive_rate=world["errs"])
 
     lived = life(
         world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"], signs=signs
@@ -306,7 +306,7 @@ def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
     assert alone.on_demand > 0
     assert alone.spot > 60
     assert alone.starts == 2
-    assert (seen.moved, seen.found) == (1, 1)
+    assert (seen.moved, seen.moves_granted) == (1, 1)
     assert alone.finished is not None
     assert alone.finished <= 200
 
@@ -324,7 +324,11 @@ def test_a_life_begins_where_its_checkpoint_lies() -> None:
 
 def test_without_a_sign_a_job_stays_on_demand() -> None:
     alone = life(
-        DRY_AT_FIRST, work=150, deadline=200, cold=2, signs=AvailabilitySignals(sees=0.0, errs=0.0)
+        DRY_AT_FIRST,
+        work=150,
+        deadline=200,
+        cold=2,
+        signs=AvailabilitySignals(true_positive_rate=0.0, false_positive_rate=0.0),
     )
 
     assert (alone.spot, alone.on_demand, alone.starts) == (0, 152, 1)
@@ -336,7 +340,7 @@ def test_signs_that_are_always_wrong_make_no_deadline_late() -> None:
         work=150,
         deadline=200,
         cold=2,
-        signs=AvailabilitySignals(sees=1.0, errs=0.5),
+        signs=AvailabilitySignals(true_positive_rate=1.0, false_positive_rate=0.5),
     )
 
     assert alone.starts > 1
