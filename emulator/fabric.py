@@ -19,7 +19,7 @@ from emulator.core.agenda import Agenda, Machine
 from emulator.core.errors import GUEST
 from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
 from emulator.core.store import StateFile
-from emulator.core.virtual_time import going_on
+from emulator.core.virtual_time import resumed_time
 from emulator.machines import processes
 from emulator.machines.processes import MachineSpec, Processes
 from emulator.market.metering import Meters
@@ -70,7 +70,7 @@ class Fabric:
         self._store = StateFile(settings.folder)
         self.state = self._store.state
         self._clock = clock
-        self._time = going_on(self.state.globals.time, clock, settings.speed)
+        self._time = resumed_time(self.state.globals.time, clock, settings.speed)
         self.state.change(self.state.globals, time=self._time)
         self._store.commit()
         self.requests = RequestLog(settings.requests_kept)

@@ -22,7 +22,7 @@ from emulator.arm.front_door import base_url, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import region_name
-from emulator.core.errors import elsewhere, invalid
+from emulator.core.errors import invalid, wrong_location
 from emulator.core.state import ResourceRow
 
 MEMBERS = ("tags", "sku", "kind", "identity")  # beside the properties
@@ -38,7 +38,7 @@ async def put(request: Request) -> Response:
         refuse_while_going(old)
     location = region_name(body.get("location") or (old or group).location)
     if old and old.location != location:
-        raise elsewhere(old.name, old.location, group.name, location)
+        raise wrong_location(old.name, old.location, group.name, location)
     workspace = old or ResourceRow(
         id=workspace_id(request),
         type=WORKSPACE,

@@ -171,13 +171,13 @@ def refuse(request: Request, error: Exception) -> Response:
     return JSONResponse(error.body, status_code=error.status, headers=headers)
 
 
-async def broken(request: Request, _error: Exception) -> Response:
+async def internal_error(request: Request, _error: Exception) -> Response:
     """Answer 500 as Azure does; the server logs the traceback on standard error."""
     error = ArmError(500, "InternalServerError", "Encountered internal server error.")
     return refuse(request, error)
 
 
-async def hung_up(_request: Request, _error: Exception) -> Response:
+async def client_disconnected(_request: Request, _error: Exception) -> Response:
     """Answer a client that disconnected in the middle of its body."""
     return Response(status_code=400)
 

@@ -11,7 +11,7 @@ from emulator.core.errors import invalid
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
 CLAUSE = re.compile(r"\s*([\w/]+)\s+eq\s+'((?:[^']|'')*)'\s*", re.IGNORECASE)
-MOST = 20  # comparisons in one filter, by a user's count
+MAX_CLAUSES = 20  # comparisons in one filter, by a user's count
 FIELDS = {
     "resourcetype": "type",
     "name": "name",
@@ -34,7 +34,7 @@ def parse(text: str, fields: Mapping[str, str], *, fold: bool) -> Test:
     for clause in re.split(r"\band\b(?=(?:[^']*'[^']*')*[^']*$)", text, flags=re.IGNORECASE):
         match = CLAUSE.fullmatch(clause)
         name = fields.get(match[1].lower()) if match else None
-        if match is None or name is None or len(criteria) == MOST:
+        if match is None or name is None or len(criteria) == MAX_CLAUSES:
             raise BadFilter
         criteria.append((name, _case(match[2].replace("''", "'"), fold=fold)))
     return lambda row: all(_case(row.get(name), fold=fold) == value for name, value in criteria)

@@ -60,7 +60,7 @@ class Logged:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass it on, and look at the answer."""
-        if scope["type"] != "http" or _looks(scope["path"]):
+        if scope["type"] != "http" or _is_excluded(scope["path"]):
             await self._app(scope, receive, send)
             return
         start, at, status = time.perf_counter(), self._fabric.now(), 0
@@ -115,7 +115,7 @@ async def list_requests(request: Request) -> Response:
     return JSONResponse(answer)
 
 
-def _looks(path: str) -> bool:
+def _is_excluded(path: str) -> bool:
     """Whether a request only reads the log or the page: those would push out the others."""
     return path == "/" or path.startswith("/_emulator/")
 

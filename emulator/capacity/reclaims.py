@@ -16,7 +16,7 @@ from emulator.fabric import Fabric
 Machine = tuple[ScaleSetRow, InstanceRow]
 
 
-def carry_on(fabric: Fabric, now: float) -> bool:
+def begin_due_evictions(fabric: Fabric, now: float) -> bool:
     """Begin every eviction that is due; a chore."""
     if not fabric.spot_capacity.entries:
         return False

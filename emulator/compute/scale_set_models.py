@@ -8,7 +8,7 @@ from typing import Any
 from emulator.compute.rules.scale_set_form import SCALE_SET, formed
 from emulator.compute.rules.scale_set_rules import AKA, check_password
 from emulator.core.catalog import check_location, region_name
-from emulator.core.errors import ArmError, change_not_allowed, elsewhere, invalid, missing
+from emulator.core.errors import ArmError, change_not_allowed, invalid, missing, wrong_location
 from emulator.core.state import ResourceGroup, ScaleSetRow
 
 MODEL = ("location", "tags", "sku", "identity", "zones", "plan", "properties")
@@ -61,7 +61,7 @@ def merged(old: ScaleSetRow, body: dict[str, Any]) -> ScaleSetRow:
     changes, custom_data = _without_secrets({k: body[k] for k in MODEL if body.get(k) is not None})
     location = region_name(changes.pop("location", old.location))
     if location != old.location:
-        raise elsewhere(old.name, old.location, old.group, location)
+        raise wrong_location(old.name, old.location, old.group, location)
     tags = changes.pop("tags", None)
     updated = replace(
         old,

@@ -123,7 +123,7 @@ def check_quota(fabric: Fabric, scale_set: ScaleSetRow, vcpus: int) -> None:
             raise quota_exceeded(label, scale_set.location, limit=most, usage=usage, cores=cores)
 
 
-def used_up(fabric: Fabric, scale_set: ScaleSetRow, code: str) -> ArmError:
+def quota_error(fabric: Fabric, scale_set: ScaleSetRow, code: str) -> ArmError:
     """Return the refusal as if not one more core were allowed."""
     region = Region(scale_set.subscription, scale_set.location)
     usage = used_cores(fabric, region, spot=scale_set.spot, hidden=bool(scale_set.owner))

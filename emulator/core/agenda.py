@@ -127,8 +127,8 @@ class Agenda:
     def _refresh_instance(self, path: Path) -> None:
         row = self._state.row_at(path)
         instance = row if isinstance(row, InstanceRow) else None
-        _keep(self._doomed, path, keep=bool(instance and instance.doom))
-        _keep(self._fresh, path, keep=bool(instance and _bootable(instance)))
+        _set_member(self._doomed, path, is_member=bool(instance and instance.doom))
+        _set_member(self._fresh, path, is_member=bool(instance and _bootable(instance)))
         token = instance.token if instance else None
         if (old := self._tokens.get(path)) != token:
             self._by_token.pop(old or "", None)
@@ -164,8 +164,8 @@ def _bootable(instance: InstanceRow) -> bool:
     return waiting and not instance.doom and not instance.stopped
 
 
-def _keep(paths: dict[Path, None], path: Path, *, keep: bool) -> None:
-    if keep:
+def _set_member(paths: dict[Path, None], path: Path, *, is_member: bool) -> None:
+    if is_member:
         paths[path] = None
     else:
         paths.pop(path, None)

@@ -67,7 +67,7 @@ def change_not_allowed(name: str) -> ArmError:
     return ArmError(409, "PropertyChangeNotAllowed", message, name)
 
 
-def elsewhere(name: str, location: str, group: str, new_location: str) -> ArmError:
+def wrong_location(name: str, location: str, group: str, new_location: str) -> ArmError:
     """Return 409: the resource exists in another region."""
     return ArmError(
         409,
@@ -188,7 +188,8 @@ ALLOCATION = {
     "OverconstrainedZonalAllocationRequest": _TOO_NARROW,
 }
 
-LATE = ALLOCATION | {  # as azure-docs has them, virtual-machines/troubleshooting/error-messages
+# As azure-docs has them, virtual-machines/troubleshooting/error-messages.
+OPERATION_MESSAGES = ALLOCATION | {
     "NetworkingInternalOperationError": "Unknown network allocation error.",
     "OSProvisioningTimedOut": "OS Provisioning for VM did not finish in the allotted time. The VM "
     "may still finish provisioning successfully. Please check provisioning state later.",
@@ -206,7 +207,7 @@ INTERNAL = "An internal execution error occurred. Please retry later."
 
 def refusal(code: str, message: str = "") -> dict[str, str]:
     """Return the error of an operation that was accepted and failed."""
-    return {"code": code, "message": message or LATE.get(code, INTERNAL)}
+    return {"code": code, "message": message or OPERATION_MESSAGES.get(code, INTERNAL)}
 
 
 PREEMPTED = {

@@ -26,7 +26,7 @@ def running(resource: ResourceRow) -> bool:
     return resource.type == DEPLOYMENTS and bool(resource.body.get("run"))
 
 
-def place(group: ResourceGroup) -> DeploymentPlace:
+def deployment_place(group: ResourceGroup) -> DeploymentPlace:
     """Return the values of `resourceGroup()` and `subscription()` in a deployment."""
     return DeploymentPlace(
         subscription={
@@ -39,7 +39,9 @@ def place(group: ResourceGroup) -> DeploymentPlace:
     )
 
 
-def new(fabric: Fabric, id_: str, plan: DeploymentPlan, form: Json, call: Json) -> ResourceRow:
+def new_deployment(
+    fabric: Fabric, id_: str, plan: DeploymentPlan, form: Json, call: Json
+) -> ResourceRow:
     """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"

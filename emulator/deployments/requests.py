@@ -32,7 +32,7 @@ async def put(request: Request) -> Response:
         )
     form, plan = await _plan_deployment(request, name)
     preflight.check(fabric, request, name, plan)
-    deployment = records.new(fabric, old.id if old else id_, plan, form, _call(request))
+    deployment = records.new_deployment(fabric, old.id if old else id_, plan, form, _call(request))
     fabric.state.put(deployment)
     fabric.changed()
     version = request.query_params["api-version"]
@@ -123,7 +123,7 @@ async def _plan_deployment(request: Request, name: str) -> tuple[Json, Deploymen
             "The emulator needs the template itself in 'properties.template': it follows no links.",
             "InvalidTemplate",
         )
-    place = records.place(group)
+    place = records.deployment_place(group)
     return form, templates.plan(form["template"], form.get("parameters"), place)
 
 

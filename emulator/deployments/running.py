@@ -77,7 +77,7 @@ class _Deployment:
         group = fabric.state.groups.get(group_id(path.subscription, path.group).lower())
         self._plan = None
         if group:
-            place = records.place(group)
+            place = records.deployment_place(group)
             self._plan = templates.plan(resource.body["template"], run["parameters"], place)
 
     async def advance(self) -> None:
@@ -200,7 +200,7 @@ class _Deployment:
                 self._end("Failed", error=error_body)
                 return
             if output is not None:
-                outputs[_as_arm_spells(name)] = output
+                outputs[_camel_case(name)] = output
         self._end("Succeeded", outputs=outputs, outputResources=[{"id": s.id} for s in steps])
 
     def _fail(self, step: Step, error: dict[str, Json]) -> None:
@@ -258,7 +258,7 @@ def _failed(deployment_id: str, details: list[dict[str, Json]]) -> dict[str, Jso
     }
 
 
-def _as_arm_spells(name: str) -> str:
+def _camel_case(name: str) -> str:
     """Return the name of an output in camel case, as ARM answers it: VMSS is vmss, RG_Id rG_Id.
 
     From Azure/bicep issue 9360, Azure/azure-dev issue 512, and azure-cli, which reads `vmss`.

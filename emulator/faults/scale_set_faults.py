@@ -1,6 +1,6 @@
 """Planted faults as orders for scale sets meet them: refused, failing later, late, hanging."""
 
-from emulator.compute.usages import used_up
+from emulator.compute.usages import quota_error
 from emulator.core.errors import disallowed_by_policy, refusal, sku_not_available
 from emulator.core.state import FaultRow, OperationRow, ScaleSetRow
 from emulator.fabric import Fabric
@@ -32,7 +32,7 @@ def refuse(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -> No
         return
     fabric.changed()  # it has struck
     if fault.kind == "quota":
-        raise used_up(fabric, scale_set, fault.code)
+        raise quota_error(fabric, scale_set, fault.code)
     if fault.kind == "policy":
         policy = fault.policy or "Allowed virtual machine size SKUs"
         raise disallowed_by_policy(scale_set.name, scale_set.subscription, policy)

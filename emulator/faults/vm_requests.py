@@ -116,7 +116,7 @@ async def call_off(request: Request) -> Response:
     fabric = fabric_of(request)
     refuse_unknown(request.query_params, ("vm",), "parameter")
     _, instance = find_vm(fabric, request.query_params.get("vm"))
-    count = maintenance.call_off(fabric.state, instance)
+    count = maintenance.cancel_announced(fabric.state, instance)
     fabric.changed()
     return JSONResponse({"called_off": count})
 

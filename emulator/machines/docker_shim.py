@@ -76,7 +76,7 @@ def _run(folder: Path, arguments: list[str]) -> int:
         print(name)  # noqa: T201
         return 0
     if container["restart"].startswith(RESTARTS):
-        return keep(container)
+        return run_with_restarts(container)
     return _exec(container)
 
 
@@ -200,7 +200,7 @@ def _inner(container: dict[str, Any]) -> dict[str, str]:
     return environment
 
 
-def keep(container: dict[str, Any]) -> int:
+def run_with_restarts(container: dict[str, Any]) -> int:
     """Run the container again and again as its restart policy says."""
     policy, _, most = container["restart"].partition(":")
     backoff, failures = FIRST_BACKOFF, 0
@@ -275,5 +275,5 @@ def _fail(message: str, code: int = CANNOT_RUN) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--keep":
-        sys.exit(keep(json.loads(sys.argv[2])))
+        sys.exit(run_with_restarts(json.loads(sys.argv[2])))
     sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -92,7 +92,7 @@ def host_failed(fabric: Fabric, instance: InstanceRow, now: float) -> None:
     _store(fabric.state, instance, event)
 
 
-def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
+def acknowledge(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     """Start an announced event now, as the VM agreed; return whether it has this event."""
     for event in events(state.now(instance)):
         if event.id.lower() == event_id.lower():
@@ -101,7 +101,7 @@ def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     return False
 
 
-def call_off(state: EmulatorState, instance: InstanceRow) -> int:
+def cancel_announced(state: EmulatorState, instance: InstanceRow) -> int:
     """Take back what is announced and has not begun; return how many that were."""
     started = [e for e in events(instance) if e.started_at is not None]
     count = len(instance.maintenance) - len(started)
@@ -123,7 +123,7 @@ def events(instance: InstanceRow) -> list[PlatformEvent]:
     return [PlatformEvent(**row) for row in instance.maintenance]
 
 
-def carry_on(fabric: Fabric, now: float) -> bool:
+def advance_events(fabric: Fabric, now: float) -> bool:
     """Begin what is due, end what is over; say whether anything changed."""
     changed = False
     for _, vm in fabric.instances():

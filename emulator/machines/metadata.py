@@ -121,7 +121,7 @@ async def start_requests(request: Request) -> Response:
         raise MetadataRefusal(400, "StartRequests must be a list of objects with an EventId.")
     ids = [str(r.get("EventId", "")) for r in requests]
     agreed = [
-        evictions.acknowledge(fabric.state, vm, i) or maintenance.agree(fabric.state, vm, i)
+        evictions.acknowledge(fabric.state, vm, i) or maintenance.acknowledge(fabric.state, vm, i)
         for i in ids
     ]
     if not all(agreed):

@@ -19,26 +19,27 @@ from emulator.core.rules import Rule, check_rules
 from emulator.fabric import Fabric
 from emulator.market import restrictions
 
-MOST = {"desiredLocations": 8, "desiredSizes": 5, "desiredCount": 1000}
+MAX_COUNTS = {"desiredLocations": 8, "desiredSizes": 5, "desiredCount": 1000}
 
 
 def _is_no_list(body: dict[str, Any], name: str) -> bool:
     value = body.get(name)
-    return not isinstance(value, list) or not 0 < len(value) <= MOST[name]
+    return not isinstance(value, list) or not 0 < len(value) <= MAX_COUNTS[name]
 
 
 def _is_no_count(body: dict[str, Any]) -> bool:
     count = body.get("desiredCount")
-    return type(count) is not int or not 0 < count <= MOST["desiredCount"]
+    return type(count) is not int or not 0 < count <= MAX_COUNTS["desiredCount"]
 
 
 RULES: tuple[Rule[dict[str, Any]], ...] = (
     *(Rule(partial(_is_no_list, name=name), f"The parameter {name} must be a list of 1 to {most}.")
-      for name, most in MOST.items() if name != "desiredCount"),
+      for name, most in MAX_COUNTS.items() if name != "desiredCount"),
     Rule(lambda b: not all(isinstance(row, dict) and row.get("sku") for row in b["desiredSizes"])
          and "desiredSizes.sku",
          MISSING),
-    Rule(_is_no_count, f"The value of parameter desiredCount must be 1 to {MOST['desiredCount']}."),
+    Rule(_is_no_count,
+         f"The value of parameter desiredCount must be 1 to {MAX_COUNTS['desiredCount']}."),
     Rule(lambda b: not isinstance(b.get("availabilityZones", False), bool),
          "The value of parameter availabilityZones is invalid."),
 )  # fmt: skip

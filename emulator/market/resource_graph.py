@@ -19,7 +19,7 @@ from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import invalid
 from emulator.fabric import Fabric
 
-MOST = 1000  # rows in one answer
+MAX_ROWS = 1000  # rows in one answer
 ADVICE = (
     "Query is invalid. Please refer to the documentation for the Azure Resource Graph service and "
     "fix the error before retrying."
@@ -51,7 +51,7 @@ async def resources(request: Request) -> Response:
         raise invalid("The value of parameter options is invalid.")
     rows = list(_rows(fabric, *match.groups()))
     skip = _skip(options)
-    selected = rows[skip : skip + min(_top(options), MOST)]
+    selected = rows[skip : skip + min(_top(options), MAX_ROWS)]
     end = skip + len(selected)
     answer: dict[str, Any] = {
         "totalRecords": len(rows),
@@ -91,7 +91,7 @@ def _properties(fabric: Fabric, offer: SizeOffer, kind: str) -> dict[str, Any] |
 
 
 def _top(options: dict[str, Any]) -> int:
-    value = options.get("$top", MOST)
+    value = options.get("$top", MAX_ROWS)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise invalid("The value of parameter options.$top is invalid.")
     return value

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.core.catalog import check_location
-from emulator.core.errors import elsewhere, invalid
+from emulator.core.errors import invalid, wrong_location
 from emulator.core.rules import Rule, check_rules
 from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
@@ -130,5 +130,5 @@ def _settle(draft: Draft, type_: str) -> None:
     old = draft.old.location if draft.old else ""
     location = check_location(draft.body.get("location") or old, type_)
     if old and old != location:
-        raise elsewhere(draft.path.name, old, draft.path.group, location)
+        raise wrong_location(draft.path.name, old, draft.path.group, location)
     draft.body["location"] = location

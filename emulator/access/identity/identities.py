@@ -11,7 +11,7 @@ from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import check_location
-from emulator.core.errors import elsewhere, resource_not_found
+from emulator.core.errors import resource_not_found, wrong_location
 from emulator.core.state import ResourceGroup, ResourceRow, group_id
 
 PROVIDER = "/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
@@ -25,7 +25,7 @@ async def put(request: Request) -> Response:
     location = str(body.get("location") or (old.location if old else ""))
     location = check_location(location, IDENTITY)
     if old and location != old.location:
-        raise elsewhere(old.name, old.location, group.name, location)
+        raise wrong_location(old.name, old.location, group.name, location)
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
     properties = old.body["properties"] if old else ids
     resource = ResourceRow(

@@ -66,12 +66,12 @@ def _without_cluster(fabric: Fabric, job: ResourceRow, now: float) -> bool:
 
 def _start(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     """Take nodes, if there are enough; they get orders in the next step, when this is written."""
-    facts, count = private(job), nodes.needs(job)
+    facts, count = private(job), nodes.needed_nodes(job)
     most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
     if count > most and facts["attempt"] > 1:
         _fail(fabric, job, PREEMPTED, now)
         return True
-    free = nodes.free(fabric, compute)
+    free = nodes.free_nodes(fabric, compute)
     if len(free) < count:
         return False
     instance_ids = [node.instance.instance_id for node in free[:count]]
