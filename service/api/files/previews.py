@@ -113,7 +113,7 @@ def _preview_task(file: File, method: Method, base: Basis, asked: int | None) ->
     length = asked or min(DEFAULT_MAX_SEQ_LEN, longest)
     room = length
     if method == "reinforcement":
-        room = rl.room(rl.with_defaults(_DEFAULT_ANSWERS, length), length)
+        room = rl.max_prompt_tokens(rl.with_defaults(_DEFAULT_ANSWERS, length), length)
     return Task(
         folder="",
         method=method,

@@ -79,12 +79,12 @@ class AttemptInputs:
 
     attempt: Attempt  # with its job's requests
     records: list[NodeRecord]  # every node that ever registered for it
-    opened: OpenedGeneration | None  # the attempt's newest generation
-    same: list[Generation]  # its generations that loaded the newest checkpoint
-    last: Generation | None  # the job's newest, of any attempt
-    ladder: OomFallback
+    newest_generation: OpenedGeneration | None  # the attempt's newest generation
+    same_checkpoint: list[Generation]  # its generations that loaded the newest checkpoint
+    last_generation: Generation | None  # the job's newest, of any attempt
+    oom_fallback: OomFallback
     committed_at: datetime | None  # when we learnt of the job's newest checkpoint
-    help: Event | None  # the job's newest event about help
+    help_event: Event | None  # the job's newest event about help
     has_budget: bool  # the job has one of its own
     retained: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
 
@@ -122,18 +122,18 @@ def _facts(
     return AttemptInputs(
         attempt=attempts.snapshot(row, job),
         records=records,
-        opened=opened,
-        same=same,
-        last=last,
-        ladder=_ladder(job, last),
+        newest_generation=opened,
+        same_checkpoint=same,
+        last_generation=last,
+        oom_fallback=_oom_fallback(job, last),
         committed_at=job["committed_at"],
-        help=_help(row.job_id, job),
+        help_event=_help_event(row.job_id, job),
         has_budget=job["has_budget"],
         retained=retained.get(row.job_id, {}),
     )
 
 
-def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
+def _oom_fallback(job: RowMapping, last: Generation | None) -> OomFallback:
     micro_batch, checkpointing = job["micro_batch"], job["checkpointing"]
     is_planned = micro_batch is not None and checkpointing is not None
     planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
@@ -145,7 +145,7 @@ def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
     )
 
 
-def _help(job_id: str, job: RowMapping) -> Event | None:
+def _help_event(job_id: str, job: RowMapping) -> Event | None:
     if job["help_id"] is None:
         return None
     values: dict[str, Any] = {

@@ -156,7 +156,7 @@ async def count(conn: AsyncConnection, project_id: str) -> int:
     return int((await conn.execute(query)).scalar_one())
 
 
-async def touch(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
+async def record_use(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
     """Record that the key is used, unless a use since ``before`` is recorded."""
     used = api_keys.c.last_used_at
     conditions = (api_keys.c.id == key_id, or_(used.is_(None), used < before))

@@ -88,7 +88,7 @@ async def claim_region(
     return (await conn.execute(statement.returning(_c.region))).one_or_none() is not None
 
 
-async def learn(
+async def record_usage(
     conn: AsyncConnection, region: str, limit: int | None, used: int, now: datetime
 ) -> None:
     """Store Azure's limit and usage; usage beyond our own machines counts as others'."""
@@ -98,7 +98,7 @@ async def learn(
     await notify.notify(conn, TOPIC)
 
 
-async def any_region(conn: AsyncConnection, now: datetime) -> bool:
+async def is_any_region_known(conn: AsyncConnection, now: datetime) -> bool:
     """Return whether the quota of any region is known."""
     conditions = (_c.cores.is_not(None), _c.read_at > now - STALE)
     query = select(_c.region).where(*conditions).limit(1)

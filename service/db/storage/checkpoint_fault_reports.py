@@ -36,7 +36,7 @@ class CheckpointHistory:
     anchors: Mapping[str, str]  # path -> first seen hash of the manifest, of all others
 
 
-async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, CheckpointHistory]:
+async def histories(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, CheckpointHistory]:
     """Return the facts of prepared jobs, by job."""
     return {
         row.id: CheckpointHistory(

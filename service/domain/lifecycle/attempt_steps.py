@@ -86,7 +86,7 @@ def _provisioning(
     if end := _end_as_requested(attempt) or _end_if_out_of_time(attempt, view, now, pace):
         return end
     if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
-        return RequeueAttempt() if view.blind else CreateScaleSet()
+        return RequeueAttempt() if view.cloud_unreachable else CreateScaleSet()
     if scale_set.phase is ScaleSetPhase.DELETING:
         return _end(Outcome.EVICTED, "something other than Rekindle is deleting the scale set")
     if scale_set.phase is ScaleSetPhase.CREATING:
@@ -190,7 +190,7 @@ def _train(attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTimi
 def _terminating(
     attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
-    if view.blind:
+    if view.cloud_unreachable:
         return RequeueAttempt()
     if view.scale_set is None:
         if now - attempt.since >= pace.read_lag:
@@ -292,7 +292,7 @@ def _halt_or_move_on(
     stop = halt.kind is DirectiveKind.STOP
     is_directed = view.halt_kind is DirectiveKind.STOP or not stop
     allowed = pace.settle if stop else pace.save
-    if is_directed and view.halted_at and now - view.excused(view.halted_at) > allowed:
+    if is_directed and view.halted_at and now - view.wait_start(view.halted_at) > allowed:
         return _end(Outcome.EVICTED, f"{halt.reason}; machines did not stop in time")
     return halt
 
@@ -349,7 +349,7 @@ def _loss_sentence(attempt: Attempt, view: AttemptView) -> str:
 def _open(attempt: Attempt, members: NextMembers, view: AttemptView, now: datetime) -> AttemptStep:
     before = members_of(view.generation, view.nodes) if view.generation else []
     evicted = tuple(n for n in before if not n.stays and not n.unhealthy)
-    ladder = view.ladder
+    ladder = view.oom_fallback
     if ladder.below:
         rung, why = ladder.below, ladder.because  # no error of the trainer, and no reason to wait
         return OpenGeneration(nodes=members.nodes, lost=evicted, rung=rung, because=why)
@@ -389,11 +389,11 @@ def _end_if_out_of_time(
         since = max(since, attempt.creates_at or since)  # our own wait does not count
     if attempt.state is AttemptState.STARTING:  # over once a step is done, which may take long
         allowed += 2 * timedelta(seconds=attempt.step_seconds)
-        since = view.excused(since)
+        since = view.wait_start(since)
     if now - since <= allowed:
         return None
     if attempt.state is AttemptState.PROVISIONING and view.misconfigured:
         return _end(Outcome.MISCONFIGURED, view.misconfigured)
     elapsed = humanize.format_duration((now - since).total_seconds())
-    unseen = "; Azure does not tell what has become of it" if view.blind else ""
+    unseen = "; Azure does not tell what has become of it" if view.cloud_unreachable else ""
     return _end(outcome, f"{attempt.state} for {elapsed}{unseen}")

@@ -108,7 +108,7 @@ def next_step(job: Job, now: datetime) -> JobStep:
         if decided not in (None, JobState.PAUSED, job.state):
             assert decided is not None
             return MoveJob(to=decided, reason=last.reason)
-    return _between_attempts(job, last, now)
+    return _decide_between_attempts(job, last, now)
 
 
 def attempt_backoff(refusals: int, duds: int) -> timedelta:
@@ -132,7 +132,7 @@ def _follow_attempt(job: Job, last: LastAttempt) -> JobStep:
     return RequeueJob()
 
 
-def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> JobStep:
+def _decide_between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> JobStep:
     if job.cancel_requested:
         return MoveJob(to=JobState.CANCELLED, reason="cancelled by the user")
     if job.state is JobState.VALIDATING:
@@ -168,7 +168,7 @@ def _pause_or_fail(job: Job, last: LastAttempt, now: datetime) -> JobStep:
     once if it has never trained. A job that has moved since was resumed, and goes on.
     """
     if last.resumed or job.cancel_requested or job.state is JobState.PAUSED:
-        return _between_attempts(job, last, now)
+        return _decide_between_attempts(job, last, now)
     if last.reason.startswith(CANNOT_BOOT) and not job.has_trained:
         return MoveJob(to=JobState.FAILED, reason=last.reason)
     return PauseJob(last.reason)

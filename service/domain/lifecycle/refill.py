@@ -26,7 +26,9 @@ def useless_machines(
 
     No replacement is requested while they exist. Azure takes a while to delete them.
     """
-    if view.blind or (attempt.refilled_at and now - attempt.refilled_at < _DELETION_TIME):
+    if view.cloud_unreachable or (
+        attempt.refilled_at and now - attempt.refilled_at < _DELETION_TIME
+    ):
         return ()
     if unhealthy := unhealthy_nodes.machines_to_delete(view):
         return unhealthy
@@ -39,7 +41,7 @@ def useless_machines(
         i.vm_id
         for i in view.scale_set.instances
         if i.running and i.vm_id and i.vm_id not in useful_ids
-        if i.created_at and now - view.excused(i.created_at) > allowed
+        if i.created_at and now - view.wait_start(i.created_at) > allowed
     )
 
 
@@ -48,7 +50,7 @@ def is_refill_due(attempt: Attempt, view: AttemptView, now: datetime) -> bool:
     elastic, scale_set = attempt.elastic, view.scale_set
     if (
         scale_set is None
-        or view.blind
+        or view.cloud_unreachable
         or attempt.stop_as
         or unhealthy_nodes.has_too_many(view.nodes)
     ):

@@ -29,7 +29,7 @@ class StepTimeSample:
     predicted: float  # seconds of a step, by the roofline alone
     measured: float
     steps: int  # that were measured
-    alike: bool = True  # same model, method and GPUs as the job that is planned
+    is_same_kind: bool = True  # same model, method and GPUs as the job that is planned
 
     @property
     def ratio(self) -> float:
@@ -39,7 +39,7 @@ class StepTimeSample:
     @property
     def variance(self) -> float:
         """Return the variance of that logarithm as evidence for the planned job."""
-        differs = _ALIKE if self.alike else _UNLIKE
+        differs = _ALIKE if self.is_same_kind else _UNLIKE
         return differs**2 + _JITTER**2 / self.steps
 
 
@@ -82,7 +82,7 @@ def experience(past: Sequence[MeasuredJob], planned: MeasuredJob) -> tuple[StepT
             predicted=job.predicted,
             measured=job.measured,
             steps=max(min(job.steps, ENOUGH), 1),
-            alike=_job_kind(job) == _job_kind(planned),
+            is_same_kind=_job_kind(job) == _job_kind(planned),
         )
         for job in past
         if planned_sku and (sku := lookup(job.vm_size)) and sku.family == planned_sku.family
@@ -106,9 +106,9 @@ def calibrate(step: StepTime, samples: Sequence[StepTimeSample]) -> StepTime:
     prior = _spread(step) ** 2
     precision = 1 / prior + sum(1 / s.variance for s in samples)
     bias = sum(s.ratio / s.variance for s in samples) / precision
-    differs = _ALIKE if any(s.alike for s in samples) else _UNLIKE
+    differs = _ALIKE if any(s.is_same_kind for s in samples) else _UNLIKE
     spread = math.sqrt(1 / precision + differs**2)
-    doubt = "" if any(s.alike and s.steps >= ENOUGH for s in samples) else step.doubt
+    doubt = "" if any(s.is_same_kind and s.steps >= ENOUGH for s in samples) else step.doubt
     return _scale_step(step, step.seconds * math.exp(bias), spread, doubt)
 
 

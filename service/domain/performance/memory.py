@@ -14,7 +14,7 @@ from service.domain.models.architecture import Architecture
 from service.domain.models.trained_parameters import layers_with_gradients, trained_parameters
 from service.domain.performance.rollout_time import cache_bytes
 from service.domain.training.methods import keeps_reference, models_trained
-from service.domain.training.reinforcement import at_once, with_replay
+from service.domain.training.reinforcement import parallel_answers, trained_per_answer
 from trainer.contract import Reinforcement, TrainingOptions
 
 GIB: Final = 1024**3
@@ -97,14 +97,16 @@ class MicroStep:
     def tokens(self) -> int:
         """Return the tokens of all sequences, each at its maximum length."""
         total = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
-        return round(total * with_replay(self.reinforcement)) if self.reinforcement else total
+        return (
+            round(total * trained_per_answer(self.reinforcement)) if self.reinforcement else total
+        )
 
     @property
     def generated_tokens(self) -> int:
         """Return the tokens of answers and prompts that are generated side by side."""
         settings = self.reinforcement
         # To train, or to validate.
-        longest = max(at_once(settings, self.samples), settings.at_once) if settings else 0
+        longest = max(parallel_answers(settings, self.samples), settings.at_once) if settings else 0
         return longest * self.seq_len
 
 

@@ -13,7 +13,12 @@ from service.domain.performance.efficiency import HUGGING_FACE, GpuEfficiency, T
 from service.domain.performance.rollout_time import Rollout, cpu_seconds, gpu_seconds
 from service.domain.performance.vm_catalogue import Sku
 from service.domain.training.methods import keeps_reference, models_trained
-from service.domain.training.reinforcement import at_once, expected_tokens, passes, with_replay
+from service.domain.training.reinforcement import (
+    expected_tokens,
+    forward_passes,
+    parallel_answers,
+    trained_per_answer,
+)
 from trainer.contract import TrainingOptions
 
 TRAINER_STACK = HUGGING_FACE
@@ -65,7 +70,7 @@ class StepWork:
         sequences = self.sequences or METHODS[self.method].sequences
         tokens = self.micro_batch * self.tokens_per_sequence * sequences
         reinforcement = self.options.reinforcement
-        return round(tokens * with_replay(reinforcement)) if reinforcement else tokens
+        return round(tokens * trained_per_answer(reinforcement)) if reinforcement else tokens
 
     @property
     def reference(self) -> bool:
@@ -90,7 +95,7 @@ class StepWork:
             return None
         answer, steps = expected_tokens(reinforcement), reinforcement.steps_per_rollout
         written = steps * self.accumulation * self.micro_batch * reinforcement.answers
-        several = min(at_once(reinforcement, self.micro_batch), written)
+        several = min(parallel_answers(reinforcement, self.micro_batch), written)
         return Rollout(
             arch=self.arch,
             width=self.width,
@@ -214,7 +219,7 @@ def _extra_passes(work: StepWork) -> int:
     Recomputation, the reference, and scoring of answers before training.
     """
     reinforcement = work.options.reinforcement
-    before = passes(reinforcement) if reinforcement else 0
+    before = forward_passes(reinforcement) if reinforcement else 0
     return work.options.gradient_checkpointing + work.reference + before
 
 
@@ -257,7 +262,7 @@ def _adapter_bytes(work: StepWork, stack: TrainingStack) -> float:
 def _judging(work: StepWork) -> float:
     """Return FLOPs of the reward model, which reads every new answer with its prompt once."""
     settings = work.options.reinforcement
-    return 2.0 * work.judge * work.micro_tokens / with_replay(settings) if settings else 0.0
+    return 2.0 * work.judge * work.micro_tokens / trained_per_answer(settings) if settings else 0.0
 
 
 def _host_update(work: StepWork) -> float:

@@ -25,17 +25,17 @@ from service.domain.spot.age_hazard import HOLD_PRIOR, OUTAGE_PRIOR, bucket_of, 
 from service.domain.spot.eviction_hazard import hold_rates
 
 HOUR = 3600.0
-_STEP = 1.25  # inputs of the solution are rounded to such steps, so that it is seldom redone
-_COARSE = 1.5  # the same of rates, on which a choice hangs less
-_SURE = 1e-6  # hours: sums of floats
-_MOVE = 0.1  # of what staying costs: what a move between Spot candidates must save beyond its cost
-_FAR = 24 * HOUR  # a hold is not counted on for longer
+_ROUNDING_STEP = 1.25  # of the solution's inputs, so that it is seldom redone
+_RATE_STEP = 1.5  # the same of rates, on which a choice hangs less
+_TOLERANCE = 1e-6  # hours: sums of floats
+_MIN_SAVING = 0.1  # of what staying costs: by a move between Spot candidates, beyond its cost
+_MAX_HOLD_SECONDS = 24 * HOUR  # a hold is not counted on for longer
 _SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
 _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
-_SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
-_SIGNS_RIGHT = 0.8  # ... and how many of them find Spot
-_GOES_ON = "Stays on demand: no sign of Spot capacity is worth a move."
-_PARTS = 8  # probabilities are rounded to multiples of 1/8
+_SIGNALS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
+_SIGNAL_PRECISION = 0.8  # ... and how many of them find Spot
+_STAYS_ON_DEMAND = "Stays on demand: no sign of Spot capacity is worth a move."
+_PROBABILITY_STEPS = 8  # probabilities are rounded to multiples of 1/8
 
 
 def choose(now: PolicyState) -> Decision:
@@ -68,7 +68,7 @@ def rank_spot(now: PolicyState) -> list[Candidate]:
 
 def useful_price(now: PolicyState, spot: Candidate) -> float:
     """Return dollars per hour of work, with cold start, losses and egress over the hold."""
-    horizon = min(now.work_s / spot.speed + spot.cold_start_s, _FAR)
+    horizon = min(now.work_s / spot.speed + spot.cold_start_s, _MAX_HOLD_SECONDS)
     lifetime = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
     useful = lifetime - min(spot.cold_start_s + now.lost_s, 0.9 * lifetime)
     return (spot.hourly * lifetime / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
@@ -98,16 +98,16 @@ def _slack(now: PolicyState, remaining_s: float, net: Candidate) -> float:
 def _deadline_decision(now: PolicyState, net: Candidate, slack: float) -> Decision | None:
     """Return the decision that the deadline demands at any cost; None if none."""
     current, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
-    too_late = slack + now.margin_s / HOUR < start - _SURE  # even with what was kept in hand
+    too_late = slack + now.margin_s / HOUR < start - _TOLERANCE  # even with what was kept in hand
     if current is None:
-        if slack - step >= start - _SURE:  # on demand can still begin a step later
+        if slack - step >= start - _TOLERANCE:  # on demand can still begin a step later
             return None
         why = "The deadline cannot be met any more; on demand is the soonest."
         return _run(now, net, why if too_late else f"From now on only {net} meets the deadline.")
     if not current.spot:
         return None
     slower = max(0.0, 1 - current.speed / net.speed) * step
-    if slack - slower >= start + now.lost_s / HOUR - _SURE:
+    if slack - slower >= start + now.lost_s / HOUR - _TOLERANCE:
         return None
     if too_late:
         return _stay(now, "A change to on demand would come too late; this may still be in time.")
@@ -154,8 +154,8 @@ def _return_probability(now: PolicyState) -> float:
     if now.moves is not MoveMode.LEAVES_FIRST:
         return float(now.moves is MoveMode.ASKS_FIRST)
     moved, granted = now.returned
-    right = (_SIGNS_WEIGHT * _SIGNS_RIGHT + granted) / (_SIGNS_WEIGHT + moved)
-    return max(round(right * _PARTS), 1) / _PARTS
+    right = (_SIGNALS_WEIGHT * _SIGNAL_PRECISION + granted) / (_SIGNALS_WEIGHT + moved)
+    return max(round(right * _PROBABILITY_STEPS), 1) / _PROBABILITY_STEPS
 
 
 def _stay_or_move(now: PolicyState, current: Candidate) -> Decision:
@@ -170,11 +170,11 @@ def _stay_or_move(now: PolicyState, current: Candidate) -> Decision:
 
 def _saving(now: PolicyState, current: Candidate, target: Candidate) -> float:
     """Return the dollars that a move saves beyond the required minimum."""
-    horizon = min(now.work_s / target.speed, _FAR) / HOUR
+    horizon = min(now.work_s / target.speed, _MAX_HOLD_SECONDS) / HOUR
     hours = mean_residual_life(_rates(now, target), target.up_s / HOUR, horizon)
     stay_cost, move_cost = current.price * hours, target.price * hours
     cold = target.hourly * target.cold_start_s / HOUR
-    return stay_cost * (1 - _MOVE) - move_cost - cold - target.move_dollars
+    return stay_cost * (1 - _MIN_SAVING) - move_cost - cold - target.move_dollars
 
 
 def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decision:
@@ -185,11 +185,11 @@ def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decisi
             _stay(now, "") if now.held else _run(now, net, f"{net} is the only allowed offering.")
         )
     terms = _cost_model(now, net, best)
-    enters = slack - _hours_until_answer(now) >= terms.to_enter - _SURE
+    enters = slack - _hours_until_answer(now) >= terms.to_enter - _TOLERANCE
     candidate = _best_requestable(now) if enters else None
     if now.held is not None:
         return (
-            _stay(now, _GOES_ON)
+            _stay(now, _STAYS_ON_DEMAND)
             if candidate is None
             else _return_or_stay(now, candidate, terms, net, slack)
         )
@@ -210,7 +210,7 @@ def _return_or_stay(
     stay_cost = cost_ahead.cost_of_on_demand(work, slack, outage)
     figures = {"go_dollars": move_cost * net.hourly, "stay_dollars": stay_cost * net.hourly}
     if move_cost >= stay_cost:
-        return _stay(now, _GOES_ON)
+        return _stay(now, _STAYS_ON_DEMAND)
     why = f"{_spare_time(slack)} of slack remain: {candidate} is tried again."
     return replace(_run(now, candidate, why, **figures), net=net)
 
@@ -250,10 +250,12 @@ def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
     return CostModel(
         ratio=round(best.price / net.price, 2),
         cold_start=cold / HOUR,
-        lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
+        # Upwards: it is a safe distance.
+        lost=math.ceil(now.lost_s / unit - _TOLERANCE) * unit / HOUR,
         evictions=_round_rates(_rates(now, best), HOLD_PRIOR),
         returns=_round_rates(capacity_outages.outage_end_rates(now.outages, spots), OUTAGE_PRIOR),
-        elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PARTS) / _PARTS
+        elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PROBABILITY_STEPS)
+        / _PROBABILITY_STEPS
         if spots > 1
         else 0.0,
         return_probability=_return_probability(now),
@@ -265,7 +267,8 @@ def _round_rates(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[fl
     half = len(shape) // 2
     times = [rate / prior for rate, prior in zip(rates, shape, strict=True)]
     young, old = (math.prod(part) ** (1 / half) for part in (times[:half], times[half:]))
-    multiples = [_round_to_power(young, _COARSE)] * half + [_round_to_power(old, _COARSE)] * half
+    young, old = _round_to_power(young, _RATE_STEP), _round_to_power(old, _RATE_STEP)
+    multiples = [young] * half + [old] * half
     return tuple(prior * multiple for prior, multiple in zip(shape, multiples, strict=True))
 
 
@@ -274,7 +277,7 @@ def _table_size(hours: float) -> float:
     return 4.0 ** math.ceil(math.log(max(hours, 0.1), 4.0))
 
 
-def _round_to_power(value: float, step: float = _STEP) -> float:
+def _round_to_power(value: float, step: float = _ROUNDING_STEP) -> float:
     """Return the nearest power of ``step``.
 
     >>> [_round_to_power(x) for x in (1.0, 1.1, 1.2)]

@@ -35,8 +35,8 @@ from service.domain.planning.option import Option
 from service.domain.planning.option_ranking import (
     WeighedLayout,
     by_cost,
+    fastest_per_node_count,
     mean_sequence,
-    quickest,
     rank_options,
     step_time,
 )
@@ -157,7 +157,9 @@ def make_plan(request: PlanRequest) -> Plan:
 def _layout_choices(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
     """Return the layouts to choose from on one VM size; extra nodes only for a deadline."""
     more_nodes = request.limits.deadline_seconds is not None
-    return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more_nodes))
+    return fastest_per_node_count(
+        request, sku, same_batch(request.needs, sku, first, more_nodes=more_nodes)
+    )
 
 
 def _alternatives(

@@ -9,7 +9,7 @@ from service.domain.planning.option import Option
 from service.domain.planning.option_ranking import WeighedLayout, by_cost
 from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 
-_SURE = "nine times in ten"
+_CONFIDENCE = "nine times in ten"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,13 +64,13 @@ def why(selected: Selection, limits: PlanLimits) -> str:
     limits_text = " and ".join(_limits_in_words(limits))
     if not selected.is_sure:
         return (
-            f"No layout keeps {limits_text} {_SURE}. This one is the surest: at P90 it takes "
+            f"No layout keeps {limits_text} {_CONFIDENCE}. This one is the surest: at P90 it takes "
             f"{format_duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}"
             f"{_reserved(best, limits)}."
         )
     sentence = (
-        f"It keeps {limits_text} {_SURE}: at P90 it takes {format_duration(seconds_p90(best))} and "
-        f"costs {best.cost_p90} {CURRENCY}."
+        f"It keeps {limits_text} {_CONFIDENCE}: at P90 it takes "
+        f"{format_duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}."
     )
     if by_cost(best) == by_cost(cheapest) and best.nodes == cheapest.nodes:
         return sentence

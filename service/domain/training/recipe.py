@@ -115,7 +115,11 @@ class Recipe(TrainingOptions):
     def context(self) -> int:
         """Return the maximum tokens of a row; generated answers take their part."""
         reinforcement = self.reinforcement
-        return rl.room(reinforcement, self.max_seq_len) if reinforcement else self.max_seq_len
+        return (
+            rl.max_prompt_tokens(reinforcement, self.max_seq_len)
+            if reinforcement
+            else self.max_seq_len
+        )
 
 
 def resolve(

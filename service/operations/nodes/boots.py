@@ -56,7 +56,7 @@ async def _record_failure(
     cause_facts = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
     facts = {"attempt": attempt.id, "said": str(report.status), **cause_facts}
     code, job_id = "node.boot_failed", attempt.job_id
-    if await events.has_event(conn, job_id, code, facts) or await events.are_enough(
+    if await events.has_event(conn, job_id, code, facts) or await events.is_limit_reached(
         conn, job_id, code
     ):
         return

@@ -102,7 +102,7 @@ async def _record_trouble(
     code, level, text, data = _trouble_event(trouble, node.node_id)
     if await events.has_event(conn, speaker.job_id, code, data):
         return
-    if await events.are_enough(conn, speaker.job_id, code):
+    if await events.is_limit_reached(conn, speaker.job_id, code):
         return
     await events.add(
         conn, speaker.job_id, now, code, text, attempt_id=node.attempt_id, level=level, data=data

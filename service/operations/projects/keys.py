@@ -201,7 +201,7 @@ async def _look_up(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | N
         return key
     if key.last_used_at is None or key.last_used_at < now - USE_NOTED_EVERY:
         async with engine.begin() as conn:
-            await keys.touch(conn, key.id, now, now - USE_NOTED_EVERY)
+            await keys.record_use(conn, key.id, now, now - USE_NOTED_EVERY)
     return key
 
 

@@ -96,7 +96,7 @@ async def mark_full_regions(
     Holds the lock on core counts until the transaction ends: the caller must write the attempt that
     takes the cores.
     """
-    if not await quotas.any_region(conn, now):
+    if not await quotas.is_any_region_known(conn, now):
         return list(places)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
@@ -112,7 +112,7 @@ async def find_jobs_with_room(
     attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
     attempt.
     """
-    known = await quotas.any_region(conn, now)
+    known = await quotas.is_any_region_known(conn, now)
     if known:
         await jobs.take_turn(conn, "cores")
     kept = await queue.admitted(conn, requests, now)
@@ -245,7 +245,7 @@ async def _admit_now(
     (project,) = await quotas.of(conn, {}, [gang.project_id], usual)
     quota = project.quota
     limited = quota.max_jobs is not None or quota.max_gpus is not None
-    if not limited and not await quotas.any_region(conn, now):
+    if not limited and not await quotas.is_any_region_known(conn, now):
         return AdmittedJob(job_id=gang.job_id)
     await queue.take_turn(conn)
     if await queue.has_waiting(conn):

@@ -162,7 +162,7 @@ class AttemptReconciler:
         for fault in found.faults:
             await self._complain(row, fault)
         if is_deletion_stuck(found.attempt, found.seen, now):
-            await self._raise_alarm(row, blind=found.seen.blind)
+            await self._raise_alarm(row, blind=found.seen.cloud_unreachable)
         step = next_step(found.attempt, found.seen, now, self.pace)
         await self._follow(claim, row, found, step)
         if found.call and not found.faults and operator_action.is_resolved(found.call, row, step):

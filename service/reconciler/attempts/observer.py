@@ -111,17 +111,17 @@ class Observer:
             attempt=facts.attempt,
             seen=replace(
                 seen,
-                blind=cloud_fault is not None,
+                cloud_unreachable=cloud_fault is not None,
                 outlook=ahead,
                 awake_since=awake_since,
-                cannot_boot=operator_action.open_message("boot", row.id, facts.help),
+                cannot_boot=operator_action.open_message("boot", row.id, facts.help_event),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
-                misconfigured=operator_action.open_message("azure", row.id, facts.help),
+                misconfigured=operator_action.open_message("azure", row.id, facts.help_event),
                 unnamed_since=self._unnamed_since(row, seen, now),
             ),
-            newest_number=facts.last.number if facts.last else 0,
+            newest_number=facts.last_generation.number if facts.last_generation else 0,
             faults=faults,
-            call=operator_action.parse_request(facts.help),
+            call=operator_action.parse_request(facts.help_event),
         )
 
     async def _scale_set(
@@ -199,7 +199,7 @@ class Observer:
                 await heads.record(conn, row.job_id, head, now)
             await budgets.enforce_job_budget(conn, row, self.allowance, now)
             facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest)]))[row.id]
-            given = (facts.attempt, row, observation.scale_set, facts.opened, now)
+            given = (facts.attempt, row, observation.scale_set, facts.newest_generation, now)
             return facts, await outlook.growth_outlook(conn, *given)
 
 
@@ -221,7 +221,7 @@ def _needs_more(
         return True
     if head and (head.model or facts.retained != heads.list_named(head)):
         return True
-    return outlook.is_needed(facts.attempt, scale_set, facts.opened)
+    return outlook.is_needed(facts.attempt, scale_set, facts.newest_generation)
 
 
 def _newest(head: Head | None) -> str | None:
@@ -246,9 +246,10 @@ def _unreadable_since(
     row: AttemptRow, facts: AttemptInputs, fault: StorageError | None
 ) -> datetime | None:
     """Return since when an operator is asked to mend HEAD; None: not asked (yet)."""
-    if not isinstance(fault, HeadUnreadable) or facts.help is None:
+    if not isinstance(fault, HeadUnreadable) or facts.help_event is None:
         return None
-    return facts.help.at if operator_action.open_message("head", row.id, facts.help) else None
+    is_open = operator_action.open_message("head", row.id, facts.help_event)
+    return facts.help_event.at if is_open else None
 
 
 def _seen(
@@ -256,11 +257,11 @@ def _seen(
 ) -> AttemptView:
     """Return the view of an attempt; a commit counts as a heartbeat of all members."""
     views = _views(observation, facts.records, awake_since)
-    opened, ladder = facts.opened, facts.ladder
+    opened, ladder = facts.newest_generation, facts.oom_fallback
     generation = opened.generation if opened else None
     heard_at = _heard_at(generation, facts.records)
     signs = [t for t in (heard_at, facts.committed_at) if t is not None]
-    same = [g for g in facts.same if g.rung == ladder.rung] if head else []
+    same = [g for g in facts.same_checkpoint if g.rung == ladder.rung] if head else []
     return AttemptView(
         scale_set=observation.scale_set,
         nodes=views,
@@ -268,7 +269,7 @@ def _seen(
         generation=generation,
         opened_at=opened.opened_at if opened else None,
         fruitless=count_without_loss(same, views),
-        ladder=ladder,
+        oom_fallback=ladder,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,
         stepped=generation is not None and _stepped(generation, facts.records),

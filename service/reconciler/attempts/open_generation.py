@@ -201,7 +201,7 @@ class GenerationOpener:
     ) -> list[tuple[CheckpointHistory, SaveHistory | None] | Exception]:
         """Read checkpoint faults and save histories, given (job id, attempt id) pairs."""
         async with self.engine.connect() as conn:
-            known = await doubts.before(conn, [job_id for job_id, _ in attempts])
+            known = await doubts.histories(conn, [job_id for job_id, _ in attempts])
             saves = await rows.save_histories(conn, [attempt_id for _, attempt_id in attempts])
         return [(known[job_id], saves.get(attempt_id)) for job_id, attempt_id in attempts]
 

@@ -44,7 +44,7 @@ def while_stopping(
     """
     allowed = pace.settle if step.kind is DirectiveKind.STOP else pace.save
     told = seen.halted_at if seen.halt_kind is step.kind else None
-    left = seen.excused(told or now) + allowed - now
+    left = seen.wait_start(told or now) + allowed - now
     return min(pace.poll, max(left, timedelta()) + _MOMENT)
 
 

@@ -56,4 +56,4 @@ class Admissions:
                 log.warning("queue.no_quota", extra={"region": region, "cause": str(fault)})
                 continue
             async with self.engine.begin() as conn:
-                await quotas.learn(conn, region, cores.limit, cores.used, self.now())
+                await quotas.record_usage(conn, region, cores.limit, cores.used, self.now())

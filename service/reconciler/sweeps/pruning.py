@@ -51,7 +51,7 @@ class Pruning:
 
     async def _prune_page(self, rows: PrunedTable, kept: timedelta) -> int:
         async with self.engine.connect() as conn:
-            page = await event_pruning.due(conn, rows, self.now() - kept, PAGE)
+            page = await event_pruning.jobs_to_prune(conn, rows, self.now() - kept, PAGE)
         for job_id in page:
             await self._prune_job(rows, job_id)
         if page:
@@ -62,4 +62,4 @@ class Pruning:
         done = False
         while not done:
             async with self.engine.begin() as conn:
-                done = await event_pruning.some(conn, rows, job_id)
+                done = await event_pruning.delete_some(conn, rows, job_id)

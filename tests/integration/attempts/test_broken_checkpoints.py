@@ -237,7 +237,7 @@ async def test_a_service_that_dies_before_it_takes_head_tells_and_loses_nothing_
     async with world.engine.begin() as conn:
         ((claim, row),) = await attempt_rows.claim_due(conn, world.clock(), 10)
     async with world.engine.connect() as conn:
-        known = (await doubts.before(conn, [job_id]))[job_id]
+        known = (await doubts.histories(conn, [job_id]))[job_id]
     given = (world.engine, world.store, claim, row, known, world.clock())
     marked = await findings.find_broken_checkpoints(*given)
     before = await head_of(world, job_id)  # here it was killed

@@ -144,7 +144,7 @@ async def costs_by_day(conn: AsyncConnection, clock: Clock) -> None:
 async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
     """All of `service/reconciler/jobs/admission.py`; one of those that wait is let in."""
     assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
-    await quotas.learn(conn, SPOT.region, 960, 192, clock())
+    await quotas.record_usage(conn, SPOT.region, 960, 192, clock())
     assert await queue.hold_lease(conn, "me", clock(), timedelta(seconds=15))
     assert await admission.admit_waiting_jobs(conn, ProjectQuota(max_jobs=10), clock()) == 1
 
@@ -225,8 +225,10 @@ SWEEPS: dict[str, Query] = {
     "the audit": lambda conn, _: audit._find_owners(conn, {"att-of-7", "att-of-8"}),
     "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
-    "pruning events": lambda conn, clock: event_pruning.due(conn, PrunedTable.EVENTS, clock(), 100),
-    "pruning metrics": lambda conn, clock: event_pruning.due(
+    "pruning events": lambda conn, clock: event_pruning.jobs_to_prune(
+        conn, PrunedTable.EVENTS, clock(), 100
+    ),
+    "pruning metrics": lambda conn, clock: event_pruning.jobs_to_prune(
         conn, PrunedTable.METRICS, clock(), 100
     ),
     "a scrape of the metrics": lambda conn, clock: state_metrics.read_samples(conn, clock()),
@@ -239,7 +241,7 @@ HOT: dict[str, Query] = {
     "what heartbeats measured": progressed,
     "a long poll": lambda conn, _: heartbeats.standing_directives(conn, [("node-7-1", 0)]),
     "a generation begins": begin,
-    "what is known before it does": lambda conn, _: checkpoint_fault_reports.before(
+    "what is known before it does": lambda conn, _: checkpoint_fault_reports.histories(
         conn, ["ftjob-007"]
     ),
     "checkpoints that exist": lambda conn, _: checkpoints.retained_paths(conn, ["ftjob-007"]),

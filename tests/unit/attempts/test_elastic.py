@@ -151,7 +151,11 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
         replace(ON_TWO, outlook=GrowthOutlook(remaining=100.0, arrival=200.0)),
         RequeueAttempt(),
     ),
-    "not when the cloud does not answer": (TRAINS, replace(ON_TWO, blind=True), RequeueAttempt()),
+    "not when the cloud does not answer": (
+        TRAINS,
+        replace(ON_TWO, cloud_unreachable=True),
+        RequeueAttempt(),
+    ),
     "a machine that has come joins at a checkpoint": (TRAINS, WITH_NEW, GROWING),
     "not where that does not pay": (
         TRAINS,
@@ -195,7 +199,7 @@ RULES: dict[str, tuple[Attempt, AttemptView, AttemptStep]] = {
     ),
     "but not before a look that is deferred": (
         TRAINS,
-        replace(ON_TWO, scale_set=FULL_OF_OLD, blind=True),
+        replace(ON_TWO, scale_set=FULL_OF_OLD, cloud_unreachable=True),
         RequeueAttempt(),
     ),
     "and is not asked to go again while Azure deletes it": (

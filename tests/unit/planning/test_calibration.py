@@ -28,7 +28,7 @@ SLOWER = replace(LIKE, predicted=5.0, measured=6.0, steps=200)
 
 
 def job_off_by(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
-    return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, alike=alike)
+    return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, is_same_kind=alike)
 
 
 def width(step: StepTime) -> float:
@@ -82,7 +82,7 @@ def test_past_jobs_on_other_gpus_say_nothing() -> None:
 def test_past_jobs_of_another_kind_are_not_alike(change: dict[str, str]) -> None:
     (found,) = experience([replace(SLOWER, **change)], LIKE)  # type: ignore[arg-type] # names
 
-    assert not found.alike
+    assert not found.is_same_kind
 
 
 def test_what_is_off_by_far_was_not_the_same_thing() -> None:

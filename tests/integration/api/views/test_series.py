@@ -212,7 +212,7 @@ async def test_a_result_file_whose_metrics_are_deleted_is_gone_and_says_why(
     done = await finish(world, running)
     (file_id,) = done["result_files"]
     async with world.engine.begin() as conn:
-        assert await event_pruning.some(conn, PrunedTable.METRICS, done["id"])
+        assert await event_pruning.delete_some(conn, PrunedTable.METRICS, done["id"])
 
     answer = await world.call("GET", f"/v1/files/{file_id}/content")
 

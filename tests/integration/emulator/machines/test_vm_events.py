@@ -110,9 +110,9 @@ def test_an_event_that_is_called_off_is_not_agreed_to_by_an_old_copy_of_the_vm(
     found = next(iter(inside.fabric.instances()))
     event = maintenance.announce(state, *found, "Reboot", now)
     old = state.now(found[1])
-    maintenance.call_off(state, old)
+    maintenance.cancel_announced(state, old)
 
-    assert not maintenance.agree(state, old, event.id)
+    assert not maintenance.acknowledge(state, old, event.id)
     assert maintenance.events(state.now(old)) == []
 
 
