@@ -133,18 +133,18 @@ def sees_subscription(fabric: Fabric, caller: ArmCaller, subscription: str) -> b
     """Whether the caller has any role in the subscription."""
     inside = f"/subscriptions/{subscription}"
     return fabric.settings.access == "open" or any(
-        within(a.scope, inside) for a in _own(fabric, caller)
+        within(a.scope, inside) for a in _own_assignments(fabric, caller)
     )
 
 
-def _own(fabric: Fabric, caller: ArmCaller) -> Iterator[Assignment]:
+def _own_assignments(fabric: Fabric, caller: ArmCaller) -> Iterator[Assignment]:
     all_assignments = assignments.every(fabric.state)
     return (a for a in all_assignments if a.principal_id == caller.object_id)
 
 
 def _roles_of(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
     """Iterate over the roles of the caller, each with its scope."""
-    for assignment in _own(fabric, caller):
+    for assignment in _own_assignments(fabric, caller):
         if role := roles.find(fabric.state, assignment.role_id):
             yield assignment.scope, role
 

@@ -57,7 +57,7 @@ class OrderTask:
                 self._code = self._code or CANCELLED
                 self._end()
             return False
-        _kill_rest()
+        _kill_orphans()
         temporary = self._file.with_suffix(".new")
         temporary.write_text(str(self._code))
         temporary.replace(self._file.with_suffix(".done"))
@@ -93,7 +93,7 @@ def _start(image: str, command: str, process: dict[str, Any], folder: Path) -> P
         )
 
 
-def _kill_rest() -> None:
+def _kill_orphans() -> None:
     """Kill what its containers left running: they end with their first process, as docker's do."""
     tree = Path("/proc/self/task")
     while pids := [

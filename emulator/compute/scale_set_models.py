@@ -71,7 +71,7 @@ def merged(old: ScaleSetRow, body: dict[str, Any]) -> ScaleSetRow:
         error=None,
     )
     _check_changes(old, updated)
-    return replace(updated, version=old.version + (_made_from(old) != _made_from(updated)))
+    return replace(updated, version=old.version + (_model_parts(old) != _model_parts(updated)))
 
 
 def _without_secrets(body: dict[str, Any]) -> tuple[dict[str, Any], str | None]:
@@ -148,7 +148,7 @@ def _in_profile(scale_set: ScaleSetRow, path: tuple[str, ...]) -> Any:  # noqa: 
     return value or None
 
 
-def _made_from(scale_set: ScaleSetRow) -> tuple[Any, ...]:
+def _model_parts(scale_set: ScaleSetRow) -> tuple[Any, ...]:
     """Return all that an instance has of its scale set."""
     size = scale_set.model["sku"].get("name")
     return scale_set.profile, scale_set.custom_data, size, scale_set.model.get("tags")

@@ -5,7 +5,7 @@ dstackai/dstack 2020.
 """
 
 _DAEMON = "Error response from daemon: "
-_WORDS = {
+_MESSAGES = {
     "unauthorized": _DAEMON + 'Head "https://{registry}/v2/{name}/manifests/{tag}": unauthorized: '
     "authentication required, visit https://aka.ms/acr/authorization for more information.",
     "denied": _DAEMON + "pull access denied for {image}, repository does not exist or may require "
@@ -18,7 +18,7 @@ _WORDS = {
     "unknown_host": _DAEMON + 'Get "https://{registry}/v2/": dial tcp: lookup {registry} on '
     "127.0.0.53:53: no such host",
 }
-CODES = tuple(_WORDS)
+CODES = tuple(_MESSAGES)
 
 
 def refusal_message(code: str, image: str) -> str:
@@ -27,4 +27,4 @@ def refusal_message(code: str, image: str) -> str:
     first, slash, repository = path.partition("/")
     named = slash and ("." in first or ":" in first)
     registry, name = (first, repository) if named else ("registry-1.docker.io", path)
-    return _WORDS[code].format(image=image, registry=registry, name=name, tag=tag or "latest")
+    return _MESSAGES[code].format(image=image, registry=registry, name=name, tag=tag or "latest")
