@@ -86,7 +86,7 @@ async def add(
     The lock comes before the write: a job's events are committed in the order of their numbers and
     times, so a reader that continues after the last one misses none.
     """
-    at = await job_versions.raise_one(conn, job_id, now)
+    at = await job_versions.raise_version(conn, job_id, now)
     row = {
         "id": new_id("ftevent", now),
         "job_id": job_id,

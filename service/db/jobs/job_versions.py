@@ -32,7 +32,7 @@ def job_of(topic: str) -> str:
     return topic.removeprefix(f"{KIND}:")
 
 
-async def raise_one(
+async def raise_version(
     conn: AsyncConnection,
     job_id: str,
     now: datetime,

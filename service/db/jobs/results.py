@@ -53,7 +53,7 @@ async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
 async def forget(conn: AsyncConnection, file_id: str, now: datetime) -> None:
     """Remove a deleted file from the job whose result it is."""
     if (job_id := await job_of(conn, file_id)) is not None:
-        await job_versions.raise_one(conn, job_id, now, result_file=None)
+        await job_versions.raise_version(conn, job_id, now, result_file=None)
 
 
 async def job_of(conn: AsyncConnection, file_id: str) -> str | None:

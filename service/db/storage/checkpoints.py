@@ -50,12 +50,12 @@ class StoredCheckpoint:
     manifest_sha256: str  # as first read from HEAD
 
 
-async def kept_of(conn: AsyncConnection, job_id: str) -> list[StoredCheckpoint]:
+async def of_job(conn: AsyncConnection, job_id: str) -> list[StoredCheckpoint]:
     """Return the job's existing checkpoints, newest first."""
     return await _stored(conn, checkpoints.c.job_id == job_id)
 
 
-async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[StoredCheckpoint]:
+async def in_project(conn: AsyncConnection, project_id: str) -> list[StoredCheckpoint]:
     """Return the existing checkpoints of all jobs of the project, newest job first."""
     of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
     return await _stored(conn, checkpoints.c.job_id.in_(of_project))

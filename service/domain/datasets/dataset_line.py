@@ -45,18 +45,18 @@ def _format(row: dict[str, Any], file_format: Format | None) -> Format:
     """Return the format that the row is meant as, valid or not."""
     if file_format is Format.CHAT and len(row) == 1 and "messages" in row:  # most rows
         return file_format
-    if ranking_line.is_one(row):
+    if ranking_line.is_ranking(row):
         return Format.RANKING
-    if preference_line.is_one(row):
+    if preference_line.is_preference(row):
         is_part = file_format is Format.RANKING and not preference_line.has_outputs(row)
         return Format.RANKING if is_part else Format.PREFERENCE
-    if labelled_line.is_one(row) or (
-        file_format is Format.LABELLED and labelled_line.may_be_one(row)
+    if labelled_line.is_labelled(row) or (
+        file_format is Format.LABELLED and labelled_line.may_be_labelled(row)
     ):
         return Format.LABELLED
     if "messages" not in row:
         return file_format or Format.CHAT
-    if file_format is not Format.CHAT and prompt_line.is_one(row):
+    if file_format is not Format.CHAT and prompt_line.is_prompt(row):
         return Format.PROMPT
     return Format.CHAT
 

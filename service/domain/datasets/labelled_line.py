@@ -14,7 +14,7 @@ LONGEST_LABEL: Final = 100  # characters
 _MEMBERS = frozenset({"messages", "text", "label", "tools", "functions"})
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_labelled(row: dict[str, Any]) -> bool:
     """Return whether the row is meant as a labelled row, valid or not.
 
     Chats may hold anything beside their messages, and prompts what their grader reads: a row of
@@ -25,7 +25,7 @@ def is_one(row: dict[str, Any]) -> bool:
     return isinstance(row.get("label"), str) and row.keys() <= _MEMBERS
 
 
-def may_be_one(row: dict[str, Any]) -> bool:
+def may_be_labelled(row: dict[str, Any]) -> bool:
     """Return whether the row counts as a labelled one among labelled rows."""
     return row.keys() <= _MEMBERS
 

@@ -18,7 +18,7 @@ _OUTPUT_ROLES = ("assistant", "tool")
 _INPUT_MEMBERS = ("tools", "functions", "parallel_tool_calls")
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_preference(row: dict[str, Any]) -> bool:
     """Return whether the row is meant as a preference, valid or not."""
     if "messages" in row:  # a chat
         return False

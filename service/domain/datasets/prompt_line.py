@@ -17,11 +17,11 @@ from service.domain.datasets.tools import check_style, check_tools, may_call
 MOST_MEMBERS: Final = 1000
 
 _NAME = re.compile(r"\w{1,256}\Z", re.ASCII)
-_MODELS_OWN = ("messages", "tools")
+_MODEL_MEMBERS = ("messages", "tools")
 _ANSWERED = "last_message_not_assistant"  # of chats: here it is as it should be
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_prompt(row: dict[str, Any]) -> bool:
     """Return whether the row ends with a message to be answered."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages or not isinstance(messages[-1], dict):
@@ -55,7 +55,7 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
 def _members(row: dict[str, Any]) -> frozenset[str]:
     """Return the grader's members that hold something and that a template can name."""
     names = (name for name, value in row.items() if value is not None)
-    return frozenset(name for name in names if name not in _MODELS_OWN and _NAME.match(name))
+    return frozenset(name for name in names if name not in _MODEL_MEMBERS and _NAME.match(name))
 
 
 def _notes(

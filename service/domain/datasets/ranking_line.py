@@ -24,7 +24,7 @@ MOST_ANSWERS: Final = 16  # each is a sequence of its own in a micro-step
 _SEND = f"`{RANKED}` must be a list of 2 to {MOST_ANSWERS} answers, best first, each a list of "
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_ranking(row: dict[str, Any]) -> bool:
     """Return whether the row is meant as a ranking, valid or not."""
     return "messages" not in row and row.get(RANKED) is not None
 

@@ -14,7 +14,7 @@ from service.domain.performance.throughput import StepTime
 from service.domain.performance.vm_catalogue import lookup
 from trainer.contract import Lora
 
-ENOUGH = 50  # steps, after which a job's own pace is believed
+CONFIDENT_STEPS = 50  # steps, after which a job's own pace is believed
 _P90 = 1.2816  # standard deviations
 _ALIKE = 0.055  # that jobs of the same model, method and GPUs differ by: see `bench.planner`
 _UNLIKE = 0.15  # that any two jobs of the same training program differ by
@@ -81,7 +81,7 @@ def experience(past: Sequence[MeasuredJob], planned: MeasuredJob) -> tuple[StepT
         StepTimeSample(
             predicted=job.predicted,
             measured=job.measured,
-            steps=max(min(job.steps, ENOUGH), 1),
+            steps=max(min(job.steps, CONFIDENT_STEPS), 1),
             is_same_kind=_job_kind(job) == _job_kind(planned),
         )
         for job in past
@@ -108,7 +108,9 @@ def calibrate(step: StepTime, samples: Sequence[StepTimeSample]) -> StepTime:
     bias = sum(s.ratio / s.variance for s in samples) / precision
     differs = _ALIKE if any(s.is_same_kind for s in samples) else _UNLIKE
     spread = math.sqrt(1 / precision + differs**2)
-    doubt = "" if any(s.is_same_kind and s.steps >= ENOUGH for s in samples) else step.doubt
+    doubt = (
+        "" if any(s.is_same_kind and s.steps >= CONFIDENT_STEPS for s in samples) else step.doubt
+    )
     return _scale_step(step, step.seconds * math.exp(bias), spread, doubt)
 
 

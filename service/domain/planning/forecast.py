@@ -20,7 +20,7 @@ from service.domain.planning.option import Option
 Z = 1.2816  # standard deviations from the middle to P10 and P90
 PLANNED_SPREAD = 0.25  # of a step's time, as P90: computed and never measured
 MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
-_ENOUGH = 20  # measured steps say how they differ
+_MIN_STEPS = 20  # measured steps say how they differ
 _DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
 BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`eviction_hazard.py`)
 _DOUBT = 1.5  # variance of the log of an outage's mean, times the number of outages observed
@@ -54,7 +54,7 @@ class ObservedProgress:
 
         Times of steps are taken for log-normal: few are much longer than the others.
         """
-        if self.steps < _ENOUGH or self.low <= 0:
+        if self.steps < _MIN_STEPS or self.low <= 0:
             return median, MEASURED_SPREAD
         apart = math.log(self.high / self.low) / (2 * Z)
         unsure = apart**2 * (1 / self.steps + 1 / max(steps, 1))

@@ -18,7 +18,7 @@ Way = tuple[str, Option]  # what to change in the request, and the option that f
 _WORTH = 0.95  # of the cost or the time: less of a difference is within the estimates' error
 _SHOWN = 3  # suggestions of an aim
 _RANK = 16
-_ENOUGH = 64  # tokens; a shorter limit for sequences is not suggested
+_MIN_SEQ_LEN = 64  # tokens; a shorter limit for sequences is not suggested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,6 +122,6 @@ def _shorter_seq_len(request: PlanRequest) -> tuple[int, float] | None:
         return None
     lengths = request.data.lengths
     tenth = lengths[math.ceil(0.9 * (len(lengths) - 1))]
-    length = max(_ENOUGH, 1 << (tenth - 1).bit_length())
+    length = max(_MIN_SEQ_LEN, 1 << (tenth - 1).bit_length())
     share = sum(n > length for n in lengths) / len(lengths)
     return (length, share) if share else None

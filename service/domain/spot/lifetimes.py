@@ -12,7 +12,7 @@ from typing import Self
 
 from service.domain.spot.age_hazard import mean_residual_life as by_rates
 
-ENOUGH = 8  # ends, before a curve says more than rates by age do
+MIN_ENDS = 8  # ends, before a curve says more than rates by age do
 _TAIL = 2 / 3
 _SHORT = 1e-6  # hours: shorter lives give no rate
 
@@ -79,6 +79,6 @@ def mean_residual_life(
     curve: SurvivalCurve, rates: tuple[float, ...], age: float, horizon: float
 ) -> float:
     """Return the expected hours of a hold: by its own curve, by rates with few ends."""
-    if curve.ends >= ENOUGH and age < curve.longest:
+    if curve.ends >= MIN_ENDS and age < curve.longest:
         return curve.mean_residual_life(age, horizon)
     return by_rates(rates, age, horizon)

@@ -162,7 +162,7 @@ async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: dateti
     fresh = [c for c in head.checkpoints if c.path not in known]
     news = [c for c in fresh if await checkpoints.add(conn, job_id, c, kept[c.path], now)]
     if await checkpoints.match(conn, job_id, kept, now):
-        await job_versions.raise_one(conn, job_id, now)
+        await job_versions.raise_version(conn, job_id, now)
     for entry in news:
         await events.add(conn, job_id, now, "checkpoint.committed", _sentence(entry))
     if news:

@@ -39,7 +39,7 @@ class CheckpointModel:
 
 async def list_usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
     """Return the project's usable checkpoints: newest job first, newest step first."""
-    found = await checkpoints.kept_in_project(conn, project_id)
+    found = await checkpoints.in_project(conn, project_id)
     makers = await jobs.find_all(conn, {kept.job_id for kept in found})
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
     read = await jobs.find_all(conn, {base.job_id for base in bases})
@@ -57,7 +57,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
             f"No model {name!r}. List models: GET /v1/models. The model of a checkpoint is its "
             "fine_tuned_model_checkpoint."
         )
-    found = await checkpoints.kept_of(conn, job.id)
+    found = await checkpoints.of_job(conn, job.id)
     for kept in found:
         if kept.step == source.step:
             if why := _unusable_reason(each := CheckpointModel(job=job, kept=kept)):

@@ -72,7 +72,7 @@ async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) 
         assert job.result is not None, "it has succeeded"
         if not await jobs.is_model_deleted(conn, job.id):
             return str(job.result["path"]), ""
-    for kept in await checkpoints.kept_of(conn, job.id):
+    for kept in await checkpoints.of_job(conn, job.id):
         if kept.step == source.step:
             return kept.path, f" --checkpoint {kept.id}"
     raise UnsupportedModel(

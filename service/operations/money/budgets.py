@@ -16,7 +16,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.money import budget
 from service.domain.money.budget import Allowance, BudgetStanding
 from service.domain.money.cost import CURRENCY, cents
-from service.domain.states import ATTEMPT_OVER
+from service.domain.states import ATTEMPT_ENDING
 from service.operations.projects.keys import find_project_id
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ async def enforce_job_budget(
     if reached := budget.reached_threshold(standing, caps.announced):
         await budgets.record_threshold(conn, row.job_id, reached)
         await record_threshold(conn, row.job_id, standing, reached, now)
-    if row.state in ATTEMPT_OVER:
+    if row.state in ATTEMPT_ENDING:
         return
     spare = budget.allowed_silence(standing, allowance)
     await budgets.set_nodes_stop_by(conn, row.id, now + spare)

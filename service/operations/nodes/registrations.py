@@ -22,7 +22,7 @@ from service.db.jobs.jobs import JobRow
 from service.db.schema import tables
 from service.domain.errors import Gone
 from service.domain.lifecycle.node import NodeRecord, apply_registration, node_id
-from service.domain.states import ATTEMPT_OVER
+from service.domain.states import ATTEMPT_ENDING
 from service.operations.nodes import nodes as nodes_operations
 from service.operations.nodes.nodes import OVER, Standing
 from trainer.contract import Registration, Span
@@ -89,7 +89,7 @@ async def register_all(
     """Register machines; return an answer for each. Only new ones become nodes."""
     now = max(one.at for one in asked)
     found = await attempts.find_all(conn, {one.registration.attempt_id for one in asked})
-    live = {id_: row for id_, row in found.items() if row.state not in ATTEMPT_OVER}
+    live = {id_: row for id_, row in found.items() if row.state not in ATTEMPT_ENDING}
     listed = {one.node: one for one in asked if _is_listed(one, live)}
     made = await nodes.add_all(conn, [_new_node(one) for one in listed.values()], now)
     unseen = {one.registration.attempt_id for one in asked if one.node not in listed}

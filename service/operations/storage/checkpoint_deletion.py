@@ -69,7 +69,7 @@ async def _mark_deleted(
 ) -> None:
     await jobs.schedule_collection(conn, job.id)
     await checkpoints.drop(conn, job.id, step, now)
-    await job_versions.raise_one(conn, job.id, now)
+    await job_versions.raise_version(conn, job.id, now)
     await events.add(conn, job.id, now, "checkpoint.deleted", f"Checkpoint {name} was deleted")
 
 

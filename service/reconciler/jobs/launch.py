@@ -38,7 +38,7 @@ from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.planning import checkpoint_interval
 from service.domain.planning.plan import Plan
 from service.domain.spot.capacity_traces import spot_pool_of
-from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
+from service.domain.states import ATTEMPT_ENDING, AttemptState, CapacityType
 from service.operations.jobs import deadlines
 from service.operations.money import budgets
 from service.operations.queue import admission
@@ -123,7 +123,7 @@ class AttemptLauncher:
         await leases.lock_claimed(conn, claim, unchanged=True)
         if not await admission.requeue_job(conn, row, places, now):
             return False
-        await job_versions.raise_one(conn, row.id, now, waits_for="")
+        await job_versions.raise_version(conn, row.id, now, waits_for="")
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
@@ -134,7 +134,7 @@ class AttemptLauncher:
 
     async def enforce_deadline(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
-        if row.constraints.deadline is None or last.state in ATTEMPT_OVER:
+        if row.constraints.deadline is None or last.state in ATTEMPT_ENDING:
             return
         plan = row.parsed_plan
         async with self.engine.connect() as conn:
@@ -344,7 +344,7 @@ class AttemptLauncher:
         await admission.reserve_cores(conn, row, place.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         cleared = {"waits_for": "", "moves_since": None, "returns_since": None}
-        await job_versions.raise_one(conn, job.id, now, **cleared)  # the phase has changed
+        await job_versions.raise_version(conn, job.id, now, **cleared)  # the phase has changed
         await leases.release(conn, claim, now, now + _IDLE)
         return True
 
@@ -372,7 +372,7 @@ class AttemptLauncher:
         """Publish once why the job waits and when it asks again; release the lease until then."""
         if (row.waits_for, row.asks_again_at) != (why, again_at):
             published = {"waits_for": why, "asks_again_at": again_at}
-            await job_versions.raise_one(conn, row.id, self.now(), **published)
+            await job_versions.raise_version(conn, row.id, self.now(), **published)
         await leases.release(conn, claim, self.now(), until)
 
 

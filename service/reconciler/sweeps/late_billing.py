@@ -94,7 +94,7 @@ async def _write(
     await ledger.meter(conn, [seen], at)
     facts = {"scale_set": scale_set_name(row.id)}
     if not seen.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
-        await job_versions.raise_one(conn, row.job_id, at)  # the cost has changed
+        await job_versions.raise_version(conn, row.job_id, at)  # the cost has changed
         return True
     await events.add(
         conn,

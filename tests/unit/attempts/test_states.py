@@ -8,8 +8,8 @@ import pytest
 
 from service.domain.lifecycle.attempt_steps import DECISIONS
 from service.domain.states import (
+    ATTEMPT_ENDING,
     ATTEMPT_MOVES,
-    ATTEMPT_OVER,
     JOB_AFTER,
     JOB_MOVES,
     JOB_TERMINAL,
@@ -66,7 +66,7 @@ def test_once_a_scale_set_may_exist_only_terminating_leads_to_ended() -> None:
 
 
 def test_every_state_in_which_a_scale_set_may_exist_can_be_given_up() -> None:
-    may_exist = set(AttemptState) - {AttemptState.PENDING} - ATTEMPT_OVER
+    may_exist = set(AttemptState) - {AttemptState.PENDING} - ATTEMPT_ENDING
 
     assert all(AttemptState.TERMINATING in ATTEMPT_MOVES[s] for s in may_exist)
 

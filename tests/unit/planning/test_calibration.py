@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from service.domain.performance.calibration import (
-    ENOUGH,
+    CONFIDENT_STEPS,
     MeasuredJob,
     StepTimeSample,
     calibrate,
@@ -27,7 +27,7 @@ LIKE = MeasuredJob(
 SLOWER = replace(LIKE, predicted=5.0, measured=6.0, steps=200)
 
 
-def job_off_by(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
+def job_off_by(ratio: float, *, steps: int = CONFIDENT_STEPS, alike: bool = True) -> StepTimeSample:
     return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, is_same_kind=alike)
 
 
@@ -72,7 +72,7 @@ def test_past_jobs_on_other_gpus_say_nothing() -> None:
 
     assert experience([elsewhere, unknown], LIKE) == ()
     assert experience([SLOWER], LIKE) == (
-        StepTimeSample(predicted=5.0, measured=6.0, steps=ENOUGH),
+        StepTimeSample(predicted=5.0, measured=6.0, steps=CONFIDENT_STEPS),
     )
 
 
