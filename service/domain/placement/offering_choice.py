@@ -91,7 +91,7 @@ class OfferingChoice:
 
     states: tuple[OfferingState, ...] = ()
     why: str = ""
-    recheck_at: datetime | None = None
+    check_at: datetime | None = None
     again_at: datetime | None = None  # the moment that ``why`` names
     record: Mapping[str, Any] | None = None  # what it rests on
 
@@ -110,7 +110,7 @@ def choose(
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return OfferingChoice(
-            why=f"No offering is available now: {why}.", recheck_at=now + RECHECK_INTERVAL
+            why=f"No offering is available now: {why}.", check_at=now + RECHECK_INTERVAL
         )
     bought = work.terms.buys([s.offering for s in allowed])
     allowed = [s for s in allowed if s.offering in bought]
@@ -120,9 +120,7 @@ def choose(
     situation = build_situation(allowed, work, now, most_nodes, history=history)
     decision = policy.choose(situation)
     if decision.kind is DecisionKind.WAIT or decision.candidate is None:
-        return OfferingChoice(
-            why=decision.why, recheck_at=now + timedelta(seconds=decision.again_s)
-        )
+        return OfferingChoice(why=decision.why, check_at=now + timedelta(seconds=decision.again_s))
     first = [s for s in free if s.offering == decision.candidate.offering]
     fallbacks = sorted((s for s in free if s not in first), key=lambda s: s.price.hourly)
     record = situation.as_dict() | {"figures": decision.figures} if len(states) > 1 else None
@@ -308,9 +306,9 @@ def _choice_in_backoff(
     shortages = [state.shortage for state in allowed if state.shortage]
     first = min(shortages, key=lambda s: s.ends_at)
     later = first.ends_at + _jitter(job_id, first.ends_at)
-    recheck_at = min(later, now + RECHECK_INTERVAL)
+    check_at = min(later, now + RECHECK_INTERVAL)
     return OfferingChoice(
-        why=_why_sold_out(shortages, first), recheck_at=recheck_at, again_at=first.ends_at
+        why=_why_sold_out(shortages, first), check_at=check_at, again_at=first.ends_at
     )
 
 

@@ -19,7 +19,7 @@ from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, AttemptState, Jo
 from trainer.contract import DirectiveKind
 
 _MIGRATES = {MOVES_TO_ON_DEMAND: "deadline_at_risk", RETURNS_TO_SPOT: "back_to_spot"}
-_SERVICE_PAUSES = {  # why the service pauses a job
+_PAUSE_CODES = {  # why the service pauses a job
     NEVER_TRAINED: "never_trained",
     FRUITLESS: "never_saved",
     HEAD_UNREADABLE: "head_unreadable",
@@ -76,7 +76,7 @@ class JobFacts:
     attempt: AttemptFacts | None = None
 
     @property
-    def next_activity(self) -> str:
+    def intent(self) -> str:
         """Return where training starts or resumes, as a phrase."""
         if self.checkpoint_step:
             return f"go on from step {self.checkpoint_step}"
@@ -103,11 +103,8 @@ class StatusMessage:
 def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
     status = _ending(job) or _request(job) or _life_cycle_status(job)
-    if (
-        job.help_wanted
-        and job.state not in JOB_TERMINAL
-        and status.code not in _SERVICE_PAUSES.values()
-    ):
+    is_paused = status.code in _PAUSE_CODES.values()
+    if job.help_wanted and job.state not in JOB_TERMINAL and not is_paused:
         return replace(status, code="needs_help", message=job.help_wanted)
     return status
 
@@ -149,19 +146,19 @@ def _reached(job: JobFacts) -> str:
 def _paused(job: JobFacts, leaving: str) -> StatusMessage:
     if job.over_budget and not job.pause_requested:
         why = humanize.as_sentence(job.over_budget)
-        text = f"{why} With more money, it will {job.next_activity}.{leaving}"
+        text = f"{why} With more money, it will {job.intent}.{leaving}"
         return StatusMessage("paused", "budget_exhausted", text)
     if not job.pause_requested:
         return _resumes(job)
-    if code := next((c for why, c in _SERVICE_PAUSES.items() if job.reason.startswith(why)), ""):
+    if code := next((c for why, c in _PAUSE_CODES.items() if job.reason.startswith(why)), ""):
         why = job.help_wanted or humanize.as_sentence(job.reason)
-        text = f"{why} Once resumed, it will {job.next_activity}.{leaving}"
+        text = f"{why} Once resumed, it will {job.intent}.{leaving}"
         return StatusMessage("paused", code, text)
     if job.attempt and job.attempt.outcome is Outcome.MISCONFIGURED:
         why = humanize.as_sentence(job.attempt.reason)
-        text = f"{why} Once resumed, it will {job.next_activity}.{leaving}"
+        text = f"{why} Once resumed, it will {job.intent}.{leaving}"
         return StatusMessage("paused", "misconfigured", text)
-    text = f"Paused by the user; once resumed, it will {job.next_activity}.{leaving}"
+    text = f"Paused by the user; once resumed, it will {job.intent}.{leaving}"
     return StatusMessage("paused", "paused", text)
 
 
@@ -192,7 +189,7 @@ def _request(job: JobFacts) -> StatusMessage | None:
         if attempt is not None and live and attempt.generation:
             text = f"it saves a checkpoint and then lets {job.its_machines} go"
         elif job.has_trained:
-            text = f"it does not train now; once resumed, it will {job.next_activity}"
+            text = f"it does not train now; once resumed, it will {job.intent}"
         return StatusMessage("pausing", "pausing", f"Pause was asked for: {text}.")
     return None
 
@@ -238,10 +235,10 @@ def _requested_status(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     if attempt.state is AttemptState.PENDING:
         phase = "recovering" if job.has_trained else "queued"
         verb = humanize.pluralize(attempt.instance_count, "is", "are")
-        text = f"{machines} {verb} about to be asked for{again}, to {job.next_activity}."
+        text = f"{machines} {verb} about to be asked for{again}, to {job.intent}."
         return StatusMessage(phase, "asking_for_machines", text)
     at = humanize.format_time(attempt.since)
-    text = f"Azure was asked for {machines}{again}, to {job.next_activity}, at {at}."
+    text = f"Azure was asked for {machines}{again}, to {job.intent}, at {at}."
     return StatusMessage("provisioning", "provisioning", text)
 
 
@@ -256,7 +253,7 @@ def _booting(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     joined = humanize.pluralize(
         count, "The machine has joined; it is", f"All {count_machines(count)} have joined; they are"
     )
-    return StatusMessage("booting", "joined", f"{joined} about to {job.next_activity}.")
+    return StatusMessage("booting", "joined", f"{joined} about to {job.intent}.")
 
 
 def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
@@ -275,7 +272,7 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
         stops = humanize.pluralize(
             attempt.instance_count, "training is being stopped", "the others are being stopped"
         )
-        return StatusMessage("recovering", "stopping", f"{why}; {stops}, to {job.next_activity}.")
+        return StatusMessage("recovering", "stopping", f"{why}; {stops}, to {job.intent}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
         return _first_step(attempt, machines)
     if job.step >= job.total_steps:
@@ -339,7 +336,7 @@ def _resumes(job: JobFacts) -> StatusMessage:
 
 
 def _next_request_text(why: str, job: JobFacts) -> str:
-    return f"{why}; machines to {job.next_activity} are about to be asked for."
+    return f"{why}; machines to {job.intent} are about to be asked for."
 
 
 def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
@@ -360,9 +357,7 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
         attempt.evicted_unnoticed,
     )
     if not noticed + unnoticed:
-        return (
-            f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.next_activity}."
-        )
+        return f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.intent}."
     how = "with notice" if not unnoticed else "without notice"
     if noticed and unnoticed:
         how = f"({noticed} with notice, {unnoticed} without)"
@@ -370,7 +365,7 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
     summary = (
         f"{noticed + unnoticed} of {count_machines(count)} {verb} evicted in {attempt.region} {how}"
     )
-    return f"{summary}; looking for machines to {job.next_activity}."
+    return f"{summary}; looking for machines to {job.intent}."
 
 
 def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
@@ -385,9 +380,9 @@ def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:
     offering = job.next_offering or attempt.offering
     if _next_at(attempt) <= attempt.since:
-        return f"{offering} is asked for next, to {job.next_activity}."
+        return f"{offering} is asked for next, to {job.intent}."
     at = humanize.format_time(_next_at(attempt))
-    return f"{offering} is asked for at {at}, to {job.next_activity}."
+    return f"{offering} is asked for at {at}, to {job.intent}."
 
 
 def _next_at(attempt: AttemptFacts) -> datetime:

@@ -82,13 +82,11 @@ class AttemptLauncher:
                 places_now = await admission.mark_full_regions(conn, job.id, places, nodes, now)
                 if _offerings_without_cores(places_now) != _offerings_without_cores(before):
                     continue
-                if choice.recheck_at is None:
+                if choice.check_at is None:
                     await self._start_attempt(conn, claim, job, row, choice, number)
                 elif not await self._requeue_if_full(conn, claim, row, places_now):
                     why, again_at = choice.why, choice.again_at
-                    await self._publish_wait(
-                        conn, claim, row, why, again_at, until=choice.recheck_at
-                    )
+                    await self._publish_wait(conn, claim, row, why, again_at, until=choice.check_at)
                 return
         await self._retry_soon(claim)
 

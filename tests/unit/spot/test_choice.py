@@ -116,7 +116,7 @@ def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
     def first(minutes: int) -> str:
         ends_at = NOW + timedelta(minutes=minutes)
         place, now = sold_out(1, ends_at), ends_at - timedelta(seconds=1)
-        looks = {job: choice(place, 1, job, now).recheck_at or NOW for job in ("a", "b", "c", "d")}
+        looks = {job: choice(place, 1, job, now).check_at or NOW for job in ("a", "b", "c", "d")}
         return min(looks, key=lambda job: looks[job])
 
     came = [first(minutes) for minutes in range(400)]
