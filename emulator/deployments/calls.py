@@ -52,7 +52,7 @@ class Answers:
         self._responses: dict[tuple[str, str], httpx.Response] = {}
 
     def show(self, resource_id: str, version: str) -> dict[str, Json]:
-        """Return a resource as ARM shows it; raise Unasked if it must be fetched first."""
+        """Return a resource as ARM shows it; raise MissingAnswer if it must be fetched first."""
         if resource_id.lower() in self._missing:
             raise NotYet(resource_id)
         request = MissingAnswer(resource_id, version)
