@@ -34,12 +34,12 @@ class Described(BaseModel):
 
 def descriptions(model: type[BaseModel]) -> dict[str, str]:
     """Return the text under each member, inherited ones included."""
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for base in reversed(model.__mro__):
         if issubclass(base, Described):
-            found |= _class_texts(base.__module__).get(base.__qualname__, {})
-    given = {name: field.description for name, field in model.model_fields.items()}
-    return found | {name: text for name, text in given.items() if text}
+            texts |= _class_texts(base.__module__).get(base.__qualname__, {})
+    fields = {name: field.description for name, field in model.model_fields.items()}
+    return texts | {name: text for name, text in fields.items() if text}
 
 
 @cache
@@ -51,10 +51,10 @@ def _class_texts(name: str) -> dict[str, dict[str, str]]:
 
 def _member_texts(node: ast.ClassDef) -> dict[str, str]:
     """Return the text under each member of a class."""
-    found = {}
+    texts = {}
     for member, text in zip(node.body, node.body[1:], strict=False):
         if isinstance(member, ast.AnnAssign) and isinstance(member.target, ast.Name):
-            words = text.value if isinstance(text, ast.Expr) else None
-            if isinstance(words, ast.Constant) and isinstance(words.value, str):
-                found[member.target.id] = inspect.cleandoc(words.value)
-    return found
+            literal = text.value if isinstance(text, ast.Expr) else None
+            if isinstance(literal, ast.Constant) and isinstance(literal.value, str):
+                texts[member.target.id] = inspect.cleandoc(literal.value)
+    return texts

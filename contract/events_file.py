@@ -61,12 +61,12 @@ def _masked(data: bytes) -> bytes:
 
 
 def _varint(number: int) -> bytes:
-    found = bytearray()
+    encoded = bytearray()
     while number > 0x7F:
-        found.append(number & 0x7F | 0x80)
+        encoded.append(number & 0x7F | 0x80)
         number >>= 7
-    found.append(number)
-    return bytes(found)
+    encoded.append(number)
+    return bytes(encoded)
 
 
 def _key(field: int, wire: int) -> bytes:

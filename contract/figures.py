@@ -16,13 +16,13 @@ _VALID = "valid_loss"
 
 def tagged(row: Mapping[str, Any]) -> dict[str, float]:
     """Return a step's finite metrics under the names that TensorBoard groups by."""
-    known = {n: v for n, v in row.items() if isinstance(v, int | float) and abs(v) <= LARGEST}
-    found = {f"train/{n}": v for n, v in known.items() if n not in (*_NO_FIGURES, _VALID)}
-    if _VALID not in known:
-        return found
-    if "reward" in known:  # the validation loss is then minus a reward
-        return found | {"valid/reward": -known[_VALID]}
-    return found | {"valid/loss": known[_VALID]}
+    finite = {n: v for n, v in row.items() if isinstance(v, int | float) and abs(v) <= LARGEST}
+    figures = {f"train/{n}": v for n, v in finite.items() if n not in (*_NO_FIGURES, _VALID)}
+    if _VALID not in finite:
+        return figures
+    if "reward" in finite:  # the validation loss is then minus a reward
+        return figures | {"valid/reward": -finite[_VALID]}
+    return figures | {"valid/loss": finite[_VALID]}
 
 
 def workspace_address(uri: str) -> str:

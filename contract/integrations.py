@@ -61,16 +61,18 @@ class IntegrationRequest(Strict):
     @model_validator(mode="after")
     def require_own_options(self) -> Self:
         """Reject options of another type, and a type without its options."""
-        given = {name for name in ("wandb", "mlflow") if getattr(self, name) is not None}
-        if given != ({self.type} - {"tensorboard"}):
-            shown = "no options" if self.type == "tensorboard" else f"the member {self.type} only"
-            raise PydanticCustomError("unsupported", f"type {self.type} takes {shown}")
+        present = {name for name in ("wandb", "mlflow") if getattr(self, name) is not None}
+        if present != ({self.type} - {"tensorboard"}):
+            expected = (
+                "no options" if self.type == "tensorboard" else f"the member {self.type} only"
+            )
+            raise PydanticCustomError("unsupported", f"type {self.type} takes {expected}")
         return self
 
 
 def to_openai(integrations: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """Return stored integrations in OpenAI's form: the type and its options."""
     return [
-        {name: one[name] for name in ("type", one["type"]) if one.get(name) is not None}
-        for one in integrations or ()
+        {name: item[name] for name in ("type", item["type"]) if item.get(name) is not None}
+        for item in integrations or ()
     ]

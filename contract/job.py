@@ -62,7 +62,7 @@ class JobRequest(Strict):
         cls, value: list[IntegrationRequest] | None
     ) -> list[IntegrationRequest] | None:
         """Reject two trackers of one type, as a job has one run in each."""
-        if value and len({one.type for one in value}) < len(value):
+        if value and len({integration.type for integration in value}) < len(value):
             raise PydanticCustomError("unsupported", "each type of tracker may be named once")
         return value
 

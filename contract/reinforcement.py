@@ -67,8 +67,8 @@ class ReinforcementRequest(OptionsRequest):
     @property
     def eval_steps(self) -> int | None:
         """Training steps between two evaluations; None unless given here."""
-        asked = self.own_hyperparameters.eval_interval
-        return None if asked == "auto" else asked
+        interval = self.own_hyperparameters.eval_interval
+        return None if interval == "auto" else interval
 
 
 class ValidateGraderRequest(Strict):

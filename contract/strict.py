@@ -37,13 +37,13 @@ class OptionsRequest(Strict):
     def own(self) -> dict[str, object]:
         """All options except OpenAI's three hyperparameters, by name, on one level."""
         hyper = (self.hyperparameters or self.kind_of_hyperparameters()()).model_dump()
-        more = {n: v for n, v in hyper.items() if n not in HyperparametersRequest.model_fields}
-        return self.model_dump(exclude={"hyperparameters"}) | more
+        extra = {n: v for n, v in hyper.items() if n not in HyperparametersRequest.model_fields}
+        return self.model_dump(exclude={"hyperparameters"}) | extra
 
     @classmethod
     def kind_of_hyperparameters(cls) -> type[HyperparametersRequest]:
         """Return the class of this method's hyperparameters."""
-        found: type[HyperparametersRequest] = get_args(
+        kind: type[HyperparametersRequest] = get_args(
             cls.model_fields["hyperparameters"].annotation
         )[0]
-        return found
+        return kind

@@ -114,9 +114,9 @@ def _listen(host: str, port: int, option: str) -> socket.socket:
 def _settings(options: argparse.Namespace, folder: Path, arm_port: int) -> EmulatorSettings:
     # The second number keeps the VMs of two emulators on one machine apart.
     prefix = f"127.{64 + arm_port % 128}" if sys.platform == "linux" else ""
-    known = {field.name for field in fields(EmulatorSettings)}
-    given = {name: value for name, value in vars(options).items() if name in known}
-    return EmulatorSettings(folder=folder, address_prefix=prefix, **given)
+    names = {field.name for field in fields(EmulatorSettings)}
+    values = {name: value for name, value in vars(options).items() if name in names}
+    return EmulatorSettings(folder=folder, address_prefix=prefix, **values)
 
 
 def _server(application: Starlette, certificate: Path | None = None) -> EmulatorServer:

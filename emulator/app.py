@@ -10,7 +10,13 @@ from emulator.access.identity import owner
 from emulator.aml import routes as aml
 from emulator.arm import operations, registrations, request_log, resource_groups
 from emulator.arm.api_versions import Types
-from emulator.arm.front_door import AnyCaseRoute, FrontDoor, broken, hung_up, refuse
+from emulator.arm.front_door import (
+    AnyCaseRoute,
+    FrontDoor,
+    client_disconnected,
+    internal_error,
+    refuse,
+)
 from emulator.arm.request_log import Logged
 from emulator.arm.throttling import ThrottlingMiddleware
 from emulator.capacity import reclaims
@@ -80,7 +86,7 @@ CORE = AzurePart(
         ("GET", "/_emulator/spotCapacity", spot_capacity.get),
         ("DELETE", "/_emulator/spotCapacity", spot_capacity.delete),
     ],
-    chores=[reclaims.carry_on, maintenance.carry_on],
+    chores=[reclaims.begin_due_evictions, maintenance.advance_events],
 )
 PARTS = (
     access.PART,  # first: a scope may be any path
@@ -122,8 +128,8 @@ def _application(fabric: Fabric, routes: list[AnyCaseRoute]) -> Starlette:
         exception_handlers={
             ArmError: refuse,
             HTTPException: refuse,
-            Exception: broken,
-            ClientDisconnect: hung_up,
+            Exception: internal_error,
+            ClientDisconnect: client_disconnected,
         },
     )
     application.router.redirect_slashes = False

@@ -15,11 +15,11 @@ from typing import Any
 from emulator.arm.request_log import RequestLog
 from emulator.capacity import SpotCapacity, allocation
 from emulator.compute import power
-from emulator.core.agenda import Agenda, Found
+from emulator.core.agenda import Agenda, Machine
 from emulator.core.errors import GUEST
 from emulator.core.state import InstanceRow, OperationRow, ScaleSetRow
 from emulator.core.store import StateFile
-from emulator.core.virtual_time import going_on
+from emulator.core.virtual_time import resumed_time
 from emulator.machines import processes
 from emulator.machines.processes import MachineSpec, Processes
 from emulator.market.metering import Meters
@@ -70,7 +70,7 @@ class Fabric:
         self._store = StateFile(settings.folder)
         self.state = self._store.state
         self._clock = clock
-        self._time = going_on(self.state.globals.time, clock, settings.speed)
+        self._time = resumed_time(self.state.globals.time, clock, settings.speed)
         self.state.change(self.state.globals, time=self._time)
         self._store.commit()
         self.requests = RequestLog(settings.requests_kept)
@@ -100,7 +100,7 @@ class Fabric:
         while True:
             await self.step()
             with contextlib.suppress(TimeoutError):
-                await asyncio.wait_for(self._wake.wait(), self._sleep())
+                await asyncio.wait_for(self._wake.wait(), self._sleep_seconds())
             self._wake.clear()
 
     async def step(self) -> None:
@@ -131,11 +131,11 @@ class Fabric:
             return instance.booted and instance.phase == "allocated" and not instance.stopped
         return instance.booted and processes.alive(self.folder(instance))
 
-    def by_token(self, token: str) -> Found | None:
+    def by_token(self, token: str) -> Machine | None:
         """Return the instance whose metadata service has this token, with its scale set."""
         return self._agenda.by_token(token)
 
-    def instances(self) -> Iterator[Found]:
+    def instances(self) -> Iterator[Machine]:
         """Every instance with its scale set."""
         for scale_set in list(self.state.scale_sets.values()):
             for instance in list(scale_set.instances.values()):
@@ -162,13 +162,13 @@ class Fabric:
     def _commit(self) -> None:
         for target in self._agenda.unsettled():
             for scale_set in self._sets(target):
-                found = _provisioning_state(scale_set, self._concerning(scale_set))
-                if scale_set.provisioning_state != found:
-                    self.state.change(scale_set, provisioning_state=found)
+                provisioning_state = _provisioning_state(scale_set, self._operations_of(scale_set))
+                if scale_set.provisioning_state != provisioning_state:
+                    self.state.change(scale_set, provisioning_state=provisioning_state)
         self._meters.read(self.now())
         self._store.commit()
 
-    def _sleep(self) -> float:
+    def _sleep_seconds(self) -> float:
         now = self.now()
         soonest = self._agenda.next_time(now)
         wait = LONGEST_SLEEP if soonest is None else (soonest - now) / self.settings.speed
@@ -199,10 +199,10 @@ class Fabric:
             inside = target + "/"
             sets = self.state.scale_sets.values()
             return [s for s in sets if s.key.startswith(inside) or s.owner.startswith(inside)]
-        found = self.state.scale_sets.get(target)
-        return [found] if found else []
+        scale_set = self.state.scale_sets.get(target)
+        return [scale_set] if scale_set else []
 
-    def _concerning(self, scale_set: ScaleSetRow) -> list[OperationRow]:
+    def _operations_of(self, scale_set: ScaleSetRow) -> list[OperationRow]:
         """Return the unfinished operations on a scale set or on its resource group."""
         key = scale_set.owner or scale_set.key
         targets = (scale_set.key, key.partition("/providers/")[0])
@@ -227,16 +227,18 @@ class Fabric:
 
     def _waiting(self, scale_set: ScaleSetRow, operation: OperationRow) -> list[InstanceRow]:
         """Return the instances that the operation allocates; restores have their own."""
-        others = {
+        restoring = {
             name
-            for other in self.operations(scale_set.key, "restore")
-            if other.id != operation.id
-            for name in other.instance_ids
+            for restore in self.operations(scale_set.key, "restore")
+            if restore.id != operation.id
+            for name in restore.instance_ids
         }
         named = operation.instance_ids if operation.kind == "restore" else scale_set.instances
-        found = (i for name in named if (i := scale_set.instances.get(name)))
+        instances = (i for name in named if (i := scale_set.instances.get(name)))
         return [
-            i for i in found if i.phase == "creating" and not i.doom and i.instance_id not in others
+            i
+            for i in instances
+            if i.phase == "creating" and not i.doom and i.instance_id not in restoring
         ]
 
     def _fail(
@@ -278,7 +280,7 @@ class Fabric:
             )
             self._processes.boot(machine)
 
-    async def _kill_doomed(self) -> list[Found]:
+    async def _kill_doomed(self) -> list[Machine]:
         doomed = self._agenda.doomed()
         if self.settings.hollow:
             return doomed
@@ -291,7 +293,7 @@ class Fabric:
         await asyncio.gather(*kills)
         return doomed
 
-    def _finish(self, now: float, killed: list[Found]) -> None:
+    def _finish(self, now: float, killed: list[Machine]) -> None:
         """Forget what was killed, and end the operations that have all they waited for."""
         for _, instance in killed:
             self._forget(self.state.now(instance))
@@ -306,8 +308,8 @@ class Fabric:
         if operation.kind == "delete_instances":
             return not any(set(operation.instance_ids) & set(s.instances) for s in targets)
         if operation.kind in ALLOCATING:
-            going = [i for s in targets for i in s.instances.values() if i.doom == "surplus"]
-            return not going and not any(self._waiting(s, operation) for s in targets)
+            surplus = [i for s in targets for i in s.instances.values() if i.doom == "surplus"]
+            return not surplus and not any(self._waiting(s, operation) for s in targets)
         return not any(s.instances for s in targets)
 
     def _settle(self, operation: OperationRow) -> None:
@@ -322,8 +324,8 @@ class Fabric:
         for resource in list(self.state.resources.values()):
             if resource.key.startswith(group + "/"):
                 self.state.remove(resource)
-        if found := self.state.groups.get(group):
-            self.state.remove(found)
+        if row := self.state.groups.get(group):
+            self.state.remove(row)
 
     def doom(self, instance: InstanceRow, why: str) -> None:
         """Have an instance killed, unless it is to be killed already."""

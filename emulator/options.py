@@ -13,7 +13,7 @@ from emulator.capacity.entries import read
 from emulator.core import catalog
 from emulator.core.errors import ArmError
 
-ABOUT = (
+DESCRIPTION = (
     "Azure on localhost: Resource Manager with virtual machine scale sets, Spot, Scheduled Events "
     "and capacity. Ctrl-C ends it and leaves its VMs running; the next start with the same --state "
     "finds them again. Read docs/emulator.md."
@@ -22,12 +22,12 @@ ABOUT = (
 
 def parser() -> argparse.ArgumentParser:
     """Everything that can be said."""
-    made = argparse.ArgumentParser(
+    command_line = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="python -m emulator --state DIR --arm-port PORT --metadata-port PORT [OPTION ...]",
-        description=ABOUT,
+        description=DESCRIPTION,
     )
-    add = made.add_argument
+    add = command_line.add_argument
     add(
         "--state", type=Path, required=True, metavar="DIR", help="holds everything; made if need be"
     )
@@ -40,14 +40,14 @@ def parser() -> argparse.ArgumentParser:
         help="of the metadata service and of /_emulator by plain http; 0 picks a free one",
     )
     add("--reachable-as", metavar="NAME", default="", help="let other machines in, under this name")
-    _add_azure(made)
-    _add_time(made)
-    _add_machines(made)
-    return made
+    _add_azure(command_line)
+    _add_time(command_line)
+    _add_machines(command_line)
+    return command_line
 
 
-def _add_azure(made: argparse.ArgumentParser) -> None:
-    add = made.add_argument_group("what Azure allows and has").add_argument
+def _add_azure(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("what Azure allows and has").add_argument
     add("--access", choices=("open", "enforced"), default="open", help="whether roles count (open)")
     add("--spot-quota", type=_count, default=1000, metavar="CORES", help="in each region (1000)")
     add("--azureml-quota", type=_count, default=1000, metavar="CORES", help="of Azure ML (1000)")
@@ -66,35 +66,37 @@ def _add_azure(made: argparse.ArgumentParser) -> None:
     add("--requests-log", dest="requests_kept", type=_count, default=1000, metavar="N", help=log)
 
 
-def _add_time(made: argparse.ArgumentParser) -> None:
-    time = made.add_argument_group("time and luck; SECONDS are the emulator's, see --speed")
-    for name, default, what in (
+def _add_time(parser: argparse.ArgumentParser) -> None:
+    time = parser.add_argument_group("time and luck; SECONDS are the emulator's, see --speed")
+    for name, default, help_text in (
         ("--create-seconds", 3.0, "how long an allocation takes (3)"),
         ("--delete-seconds", 2.0, "how long a delete takes (2)"),
         ("--notice-seconds", 30.0, "from the notice of an eviction to its end (30)"),
         ("--cost-delay-seconds", 8 * 3600.0, "until Cost Management tells a cost (28800)"),
         ("--first-events-call-seconds", 0.0, "of a VM's first question for events (0)"),
     ):
-        time.add_argument(name, type=_seconds, default=default, metavar="SECONDS", help=what)
+        time.add_argument(name, type=_seconds, default=default, metavar="SECONDS", help=help_text)
     time.add_argument("--speed", type=_speed, default=1.0, metavar="TIMES", help="60: minutes fly")
     time.add_argument("--seed", type=int, default=0, metavar="N", help="the same seed, same luck")
 
 
-def _add_machines(made: argparse.ArgumentParser) -> None:
-    add = made.add_argument_group("virtual machines").add_argument
+def _add_machines(parser: argparse.ArgumentParser) -> None:
+    add = parser.add_argument_group("virtual machines").add_argument
     form = 'JSON: {"IMAGE": {"command": [...], "env": {...}}}'
     add("--images", type=_images, default={}, metavar="FILE", help=f"what containers run; {form}")
     add("--hollow", action="store_true", help="they run nothing: thousands of them can be")
     add("--proxies", action="store_true", help="their traffic goes by proxies and can be cut")
 
 
-def _number(kind: Callable[[str], Any], fits: Callable[[Any], bool], what: str, text: str) -> Any:  # noqa: ANN401 - int or float
+def _number(
+    kind: Callable[[str], Any], fits: Callable[[Any], bool], description: str, text: str
+) -> Any:  # noqa: ANN401 - int or float
     try:
-        if fits(found := kind(text)):
-            return found
+        if fits(value := kind(text)):
+            return value
     except ValueError:
         pass
-    raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}")
+    raise argparse.ArgumentTypeError(f"must be {description}, not {text!r}")
 
 
 _port = partial(_number, int, lambda n: 0 <= n < 65536, "a port from 0 to 65535")
@@ -111,28 +113,28 @@ def _url(text: str) -> str:
     except ValueError:
         good = False
     if not good:
-        what = "an address such as http://127.0.0.1:10000"
-        raise argparse.ArgumentTypeError(f"must be {what}, not {text!r}")
+        expected = "an address such as http://127.0.0.1:10000"
+        raise argparse.ArgumentTypeError(f"must be {expected}, not {text!r}")
     return text
 
 
 def _images(text: str) -> dict[str, Any]:
     try:
-        found = json.loads(Path(text).read_text())
+        images = json.loads(Path(text).read_text())
     except (OSError, ValueError) as error:
         raise argparse.ArgumentTypeError(f"{text} cannot be read: {error}") from error
-    if not isinstance(found, dict) or not all(map(_runs, found.values())):
+    if not isinstance(images, dict) or not all(map(_runs, images.values())):
         form = '{"IMAGE": {"command": ["python", "-m", "mine"], "env": {"NAME": "value"}}}'
         raise argparse.ArgumentTypeError(f"{text} must be a JSON object like {form}")
-    return found
+    return images
 
 
 def _runs(image: object) -> bool:
     """Whether this says what stands for a container image."""
     if not isinstance(image, dict) or not isinstance(command := image.get("command"), list):
         return False
-    words, env = [*command], image.get("env", {})
-    return isinstance(env, dict) and all(isinstance(w, str) for w in [*words, *env.values()])
+    strings, env = [*command], image.get("env", {})
+    return isinstance(env, dict) and all(isinstance(w, str) for w in [*strings, *env.values()])
 
 
 def _catalog(text: str) -> Path:

@@ -201,8 +201,8 @@ class Settings(DatabaseSettings):
             save=timedelta(seconds=self.save_seconds),
             delete=timedelta(seconds=self.delete_seconds),
             outage=timedelta(seconds=self.reserved_outage),
-            unheard=timedelta(seconds=self.outage_seconds),
-            look=timedelta(seconds=6 * self.poll_seconds + self.read_lag_seconds),
+            silence=timedelta(seconds=self.outage_seconds),
+            detection=timedelta(seconds=6 * self.poll_seconds + self.read_lag_seconds),
         )
 
     @property

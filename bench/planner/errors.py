@@ -20,7 +20,7 @@ from bench.planner.steps import (
     unmeasured,
     with_our_network,
 )
-from service.domain.performance.calibration import ENOUGH, StepTimeSample, calibrate
+from service.domain.performance.calibration import CONFIDENT_STEPS, StepTimeSample, calibrate
 from service.domain.performance.efficiency import TrainingStack
 from service.domain.performance.throughput import StepTime
 
@@ -192,7 +192,9 @@ def _after(
     stack = stack_of(calibration[0])
     samples = [
         StepTimeSample(
-            predicted=predict(p, stack).seconds, measured=p.seconds or math.nan, steps=ENOUGH
+            predicted=predict(p, stack).seconds,
+            measured=p.seconds or math.nan,
+            steps=CONFIDENT_STEPS,
         )
         for p in calibration
     ]

@@ -20,8 +20,8 @@ def predict(point: PublishedRun) -> MemoryEstimate:
         MicroStep(
             samples=work.micro_batch,
             seq_len=work.tokens_per_sequence,
-            wholes=point.wholes,
-            habits=QWEN,
+            full_parameters=point.wholes,
+            profile=QWEN,
         ),
         zero_stage=work.zero_stage,
         world=point.gpus,

@@ -121,13 +121,13 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
     (
         "--sign-sees",
         _share,
-        DEFAULT_SIGNALS.sees,
+        DEFAULT_SIGNALS.true_positive_rate,
         "Probability that a score shows capacity where there is some",
     ),
     (
         "--sign-errs",
         _share,
-        DEFAULT_SIGNALS.errs,
+        DEFAULT_SIGNALS.false_positive_rate,
         "Probability that a score shows capacity where there is none",
     ),
     ("--forecasts", _count, 2000, "Simulated jobs with a forecast each"),
@@ -152,7 +152,9 @@ def _rules(options: argparse.Namespace) -> Rules:
         staying=options.staying,
         asking=options.asking,
         signs=AvailabilitySignals(
-            every_s=options.sign_minutes * 60, sees=options.sign_sees, errs=options.sign_errs
+            every_s=options.sign_minutes * 60,
+            true_positive_rate=options.sign_sees,
+            false_positive_rate=options.sign_errs,
         ),
     )
 

@@ -88,7 +88,7 @@ def _covers_outcome(rng: random.Random) -> tuple[bool, bool]:
             steps=steps,
             seconds_per_step=job.seconds_per_observed_step,
             running=True,
-            seen=observations,
+            progress=observations,
             after=after,
         )
         for after in (live.NO_WAIT, expected_aftermath(job.capacity_history, 1))

@@ -65,15 +65,15 @@ def type_of(resource_id: str) -> str:
 
 
 def _of_provider(method: str, before: str, parts: list[str], path: str) -> Need:
-    namespace, *rest = parts
-    types, odd = "/".join(rest[::2]), len(rest) % 2 == 1
+    namespace, *segments = parts
+    types, odd = "/".join(segments[::2]), len(segments) % 2 == 1
     verb = VERBS.get(method, "action")
     # Cost queries are posted, but only read.
     if f"{namespace}/{types}".lower() == "microsoft.costmanagement/query":
         verb = "read"
     if not odd:
         scope = path
-    elif len(rest) > 1:  # an action on a resource, or a list in one
+    elif len(segments) > 1:  # an action on a resource, or a list in one
         scope = path.rpartition("/")[0]
     else:
         scope = f"{before}/providers/{namespace}" if verb == "read" and method != "POST" else before
@@ -83,12 +83,12 @@ def _of_provider(method: str, before: str, parts: list[str], path: str) -> Need:
 def _of_resources(method: str, path: str) -> Need:
     """Subscriptions, resource groups, and what hangs on them without a provider."""
     verb = VERBS.get(method, "action")
-    found = _IN_SUBSCRIPTION.fullmatch(path)
-    if not found:
+    match = _IN_SUBSCRIPTION.fullmatch(path)
+    if not match:
         return Need(f"Microsoft.Resources/{verb}", path)
     kind = "Microsoft.Resources/subscriptions"
-    kind += "/resourcegroups" if found["group"] else ""
-    rest = (found["rest"] or "").strip("/")
-    scope = re.sub(r"/resourcegroups$", "", found["scope"], flags=re.IGNORECASE)
-    middle = "/".join(rest.split("/")[::2])
+    kind += "/resourcegroups" if match["group"] else ""
+    remainder = (match["rest"] or "").strip("/")
+    scope = re.sub(r"/resourcegroups$", "", match["scope"], flags=re.IGNORECASE)
+    middle = "/".join(remainder.split("/")[::2])
     return Need(f"{kind}/{middle}/{verb}" if middle else f"{kind}/{verb}", scope)

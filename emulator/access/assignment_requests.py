@@ -34,26 +34,29 @@ async def put(request: Request) -> Response:
             f"The role assignment ID '{name}' is not valid. The role assignment ID must be a GUID."
         )
         raise invalid(text, "InvalidRoleAssignmentId")
-    told = _checked(await read_json(request))
-    role = roles.find(fabric.state, told["roleDefinitionId"])
+    properties = _checked(await read_json(request))
+    role = roles.find(fabric.state, properties["roleDefinitionId"])
     if role is None or not any(within(scope, s) for s in role.assignable_scopes):
-        named = told["roleDefinitionId"].rpartition("/")[2].replace("-", "")
+        named = properties["roleDefinitionId"].rpartition("/")[2].replace("-", "")
         text = f"The specified role definition with ID '{named}' does not exist."
         raise invalid(text, "RoleDefinitionDoesNotExist")
-    if "principalType" not in told and by_object(fabric.state, told["principalId"]) is None:
-        raise _unknown_principal(told["principalId"])
+    if (
+        "principalType" not in properties
+        and by_object(fabric.state, properties["principalId"]) is None
+    ):
+        raise _unknown_principal(properties["principalId"])
     at, by = timestamp(fabric.now()), _caller(request).object_id
     dates = {"createdOn": at, "updatedOn": at, "createdBy": by, "updatedBy": by}
     resource = ResourceRow(
         id=_id(request),
         type=ASSIGNMENT,
         location="global",
-        body={"properties": told | {"scope": scope} | dates},
+        body={"properties": properties | {"scope": scope} | dates},
         created_at=fabric.now(),
     )
     old = fabric.state.resources.get(resource.key)
     if old is None:
-        _check_single(request, role.id, told["principalId"], scope)
+        _check_single(request, role.id, properties["principalId"], scope)
         fabric.state.put(resource)
         fabric.changed()
     elif any(_plain(old, name) != _plain(resource, name) for name in FIXED):
@@ -86,8 +89,8 @@ async def delete(request: Request) -> Response:
 async def list_all(request: Request) -> Response:
     """List those at, above and below the scope; `$filter` narrows."""
     fits = _filter(request.query_params.get("$filter", ""), _scope(request))
-    found = [a for a in assignments.every(fabric_of(request).state) if fits(a)]
-    return page(request, [_as_json(a.resource) for a in found])
+    rows = [a for a in assignments.every(fabric_of(request).state) if fits(a)]
+    return page(request, [_as_json(a.resource) for a in rows])
 
 
 async def permissions(request: Request) -> Response:
@@ -95,32 +98,32 @@ async def permissions(request: Request) -> Response:
     fabric, caller = fabric_of(request), _caller(request)
     if fabric.settings.access == "open":
         return JSONResponse({"value": [{"actions": ["*"], "notActions": []}]})
-    held = assignments.roles_at(fabric.state, caller.object_id, _scope(request))
-    return JSONResponse({"value": [p for role in held for p in role.permissions]})
+    caller_roles = assignments.roles_at(fabric.state, caller.object_id, _scope(request))
+    return JSONResponse({"value": [p for role in caller_roles for p in role.permissions]})
 
 
 def _checked(body: dict[str, Any]) -> dict[str, str]:
     """Return the properties of the assignment in a body, or raise ArmError 400."""
-    told = body.get("properties")
-    told = told if isinstance(told, dict) else {}
+    properties = body.get("properties")
+    properties = properties if isinstance(properties, dict) else {}
     for name in ("roleDefinitionId", "principalId"):
-        if not isinstance(told.get(name), str) or not told[name]:
+        if not isinstance(properties.get(name), str) or not properties[name]:
             raise invalid(f"The property '{name}' is required.", "InvalidRequestContent")
-    if not _is_guid(told["principalId"]):
-        principal = told["principalId"]
+    if not _is_guid(properties["principalId"]):
+        principal = properties["principalId"]
         text = f"The principal ID '{principal}' is not valid. Principal ID must be a GUID."
         raise invalid(text, "InvalidPrincipalId")
-    if told.get("principalType") not in (None, *TYPES):
+    if properties.get("principalType") not in (None, *TYPES):
         raise invalid(f"The principal type must be one of {TYPES}.", "InvalidRequestContent")
-    kept = (*FIXED[:2], "principalType", "description", "condition", "conditionVersion")
-    return {name: str(told[name]) for name in kept if told.get(name) is not None}
+    members = (*FIXED[:2], "principalType", "description", "condition", "conditionVersion")
+    return {name: str(properties[name]) for name in members if properties.get(name) is not None}
 
 
 def _check_single(request: Request, role: str, principal: str, scope: str) -> None:
-    for other in assignments.every(fabric_of(request).state):
-        same = (other.role_id, other.principal_id, other.scope.lower())
+    for assignment in assignments.every(fabric_of(request).state):
+        same = (assignment.role_id, assignment.principal_id, assignment.scope.lower())
         if same == (role, principal.lower(), scope.lower()):
-            conflict = other.resource.name.replace("-", "")
+            conflict = assignment.resource.name.replace("-", "")
             text = (
                 "The role assignment already exists. The ID of the conflicting role assignment "
                 f"is {conflict}."
@@ -140,28 +143,28 @@ def _unknown_principal(principal: str) -> ArmError:
 
 
 def _filter(text: str, scope: str) -> Callable[[Assignment], bool]:
-    found = _OF.search(text)
-    wanted = found[1].lower() if found else ""
-    here_up = "atscope()" in text.lower()
+    match = _OF.search(text)
+    principal = match[1].lower() if match else ""
+    at_scope = "atscope()" in text.lower()
 
     def fits(assignment: Assignment) -> bool:
         above = within(scope, assignment.scope)
-        below = not here_up and within(assignment.scope, scope)
-        return (above or below) and wanted in ("", assignment.principal_id)
+        below = not at_scope and within(assignment.scope, scope)
+        return (above or below) and principal in ("", assignment.principal_id)
 
     return fits
 
 
 def _as_json(resource: ResourceRow) -> dict[str, Any]:
-    told = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
-    properties = told | resource.body["properties"]
+    defaults = {"principalType": "ServicePrincipal", "condition": None, "conditionVersion": None}
+    properties = defaults | resource.body["properties"]
     return {"id": resource.id, "type": ASSIGNMENT, "name": resource.name, "properties": properties}
 
 
 def _plain(resource: ResourceRow, name: str) -> str:
     """Return a member that is fixed, normalized: lower case, the GUID of a role only."""
-    told = str(resource.body["properties"][name]).lower()
-    return told.rpartition("/")[2] if name == "roleDefinitionId" else told
+    value = str(resource.body["properties"][name]).lower()
+    return value.rpartition("/")[2] if name == "roleDefinitionId" else value
 
 
 def _caller(request: Request) -> ArmCaller:

@@ -24,16 +24,18 @@ def every(state: EmulatorState) -> Iterator[Assignment]:
     """All of them, in the order in which they were made."""
     for resource in state.resources.values():
         if resource.type == ASSIGNMENT:
-            told = resource.body["properties"]
-            role = str(told["roleDefinitionId"]).rpartition("/")[2].lower()
-            yield Assignment(resource, str(told["principalId"]).lower(), role, str(told["scope"]))
+            properties = resource.body["properties"]
+            role = str(properties["roleDefinitionId"]).rpartition("/")[2].lower()
+            yield Assignment(
+                resource, str(properties["principalId"]).lower(), role, str(properties["scope"])
+            )
 
 
 def roles_at(state: EmulatorState, object_id: str, scope: str) -> Iterator[Role]:
     """Iterate over the roles that a principal has at a scope, inherited ones too."""
     for assignment in every(state):
-        held = assignment.principal_id == object_id and within(scope, assignment.scope)
-        if held and (role := roles.find(state, assignment.role_id)):
+        is_assigned = assignment.principal_id == object_id and within(scope, assignment.scope)
+        if is_assigned and (role := roles.find(state, assignment.role_id)):
             yield role
 
 

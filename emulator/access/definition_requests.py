@@ -28,31 +28,31 @@ async def list_all(request: Request) -> Response:
     """List those that can be assigned at the scope; `$filter` by name or type."""
     scope = "/" + request.path_params.get("scope", "")
     fits = _filter(request.query_params.get("$filter", ""))
-    known = (role for role in roles.all_roles(fabric_of(request).state) if fits(role))
-    found = [role for role in known if any(_meet(scope, s) for s in role.assignable_scopes)]
-    return page(request, [role_as_json(role, _subscription(request)) for role in found])
+    matching = (role for role in roles.all_roles(fabric_of(request).state) if fits(role))
+    assignable = [role for role in matching if any(_meet(scope, s) for s in role.assignable_scopes)]
+    return page(request, [role_as_json(role, _subscription(request)) for role in assignable])
 
 
 async def put(request: Request) -> Response:
     """Make a custom role, or change it."""
     fabric, name = fabric_of(request), _guid(request.path_params["name"])
-    told = (await read_json(request)).get("properties")
-    told = _checked(told if isinstance(told, dict) else {})
+    properties = (await read_json(request)).get("properties")
+    properties = _checked(properties if isinstance(properties, dict) else {})
     if name in roles.built_in():
         text = "A built-in role cannot be changed."
         raise ArmError(403, "RoleDefinitionUpdateNotPermitted", text)
     old = roles.find(fabric.state, name)
-    _check_scopes(request, *told["assignableScopes"], *(old.assignable_scopes if old else ()))
+    _check_scopes(request, *properties["assignableScopes"], *(old.assignable_scopes if old else ()))
     for role in roles.all_roles(fabric.state):
-        if role.name.lower() == told["roleName"].lower() and role.id != name:
-            there = "A custom role with the same name already exists in this directory."
-            text = f"{there} Use a different name."
+        if role.name.lower() == properties["roleName"].lower() and role.id != name:
+            reason = "A custom role with the same name already exists in this directory."
+            text = f"{reason} Use a different name."
             raise ArmError(409, "RoleDefinitionWithSameNameExists", text)
     resource = ResourceRow(
         id=_id(name, _subscription(request)),
         type=DEFINITION,
         location="global",
-        body={"properties": told},
+        body={"properties": properties},
         created_at=fabric.now(),
     )
     fabric.state.put(resource)
@@ -78,10 +78,10 @@ def role_as_json(role: Role, subscription: str) -> dict[str, Any]:
     }
 
 
-def _checked(told: dict[str, Any]) -> dict[str, Any]:
+def _checked(properties: dict[str, Any]) -> dict[str, Any]:
     """Return the properties of a custom role with all members, or raise ArmError 400."""
-    name, scopes = told.get("roleName"), told.get("assignableScopes")
-    permissions = told.get("permissions")
+    name, scopes = properties.get("roleName"), properties.get("assignableScopes")
+    permissions = properties.get("permissions")
     if not isinstance(name, str) or not name:
         raise invalid("The role name is required.", "RoleDefinitionNameNullOrEmpty")
     if not isinstance(scopes, list) or not scopes or not all(_is_scope(s) for s in scopes):
@@ -97,7 +97,7 @@ def _checked(told: dict[str, Any]) -> dict[str, Any]:
                 raise invalid(text, "InvalidActionOrNotAction")
     return {
         "roleName": name,
-        "description": str(told.get("description") or ""),
+        "description": str(properties.get("description") or ""),
         "assignableScopes": scopes,
         "permissions": filled,
     }
@@ -111,14 +111,14 @@ def _check_scopes(request: Request, *scopes: str) -> None:
 
 
 def _filter(text: str) -> Callable[[Role], bool]:
-    wanted: dict[str, str] = {
+    criteria: dict[str, str] = {
         k.lower(): v.replace("''", "'").lower() for k, v in _FILTER.findall(text)
     }
 
     def fits(role: Role) -> bool:
         kind = "customrole" if role.custom else "builtinrole"
-        return wanted.get("rolename", role.name.lower()) == role.name.lower() and (
-            wanted.get("type", kind) == kind
+        return criteria.get("rolename", role.name.lower()) == role.name.lower() and (
+            criteria.get("type", kind) == kind
         )
 
     return fits
@@ -155,5 +155,5 @@ def _id(name: str, subscription: str) -> str:
 
 def _subscription(request: Request) -> str:
     """Return the subscription of the scope, which begins the ids in answers; "" at the root."""
-    kind, _, rest = request.path_params.get("scope", "").partition("/")
-    return f"/subscriptions/{rest.split('/')[0]}" if kind.lower() == "subscriptions" else ""
+    kind, _, remainder = request.path_params.get("scope", "").partition("/")
+    return f"/subscriptions/{remainder.split('/')[0]}" if kind.lower() == "subscriptions" else ""

@@ -107,19 +107,19 @@ def permitted(fabric: Fabric, caller: ArmCaller, need: Need) -> bool:
         return True
     if need.action.lower() in SEE_SUBSCRIPTION:
         return sees_subscription(fabric, caller, need.scope.split("/", 2)[-1].split("/")[0])
-    held = assignments.roles_at(fabric.state, caller.object_id, need.scope)
-    return any(role.allows(need.action) for role in held)
+    caller_roles = assignments.roles_at(fabric.state, caller.object_id, need.scope)
+    return any(role.allows(need.action) for role in caller_roles)
 
 
 def readable(fabric: Fabric, caller: ArmCaller) -> Sees:
     """Whether the caller may read the resource or group with an id; looks roles up once."""
     if fabric.settings.access == "open":
         return lambda _: True
-    held = list(_roles_of(fabric, caller))
+    scoped_roles = list(_roles_of(fabric, caller))
 
     def fits(id_: str) -> bool:
         action = f"{type_of(id_)}/read" if "/providers/" in id_ else SEE_GROUP
-        return any(within(id_, scope) and role.allows(action) for scope, role in held)
+        return any(within(id_, scope) and role.allows(action) for scope, role in scoped_roles)
 
     return fits
 
@@ -133,18 +133,18 @@ def sees_subscription(fabric: Fabric, caller: ArmCaller, subscription: str) -> b
     """Whether the caller has any role in the subscription."""
     inside = f"/subscriptions/{subscription}"
     return fabric.settings.access == "open" or any(
-        within(a.scope, inside) for a in _own(fabric, caller)
+        within(a.scope, inside) for a in _own_assignments(fabric, caller)
     )
 
 
-def _own(fabric: Fabric, caller: ArmCaller) -> Iterator[Assignment]:
-    found = assignments.every(fabric.state)
-    return (a for a in found if a.principal_id == caller.object_id)
+def _own_assignments(fabric: Fabric, caller: ArmCaller) -> Iterator[Assignment]:
+    all_assignments = assignments.every(fabric.state)
+    return (a for a in all_assignments if a.principal_id == caller.object_id)
 
 
 def _roles_of(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
     """Iterate over the roles of the caller, each with its scope."""
-    for assignment in _own(fabric, caller):
+    for assignment in _own_assignments(fabric, caller):
         if role := roles.find(fabric.state, assignment.role_id):
             yield assignment.scope, role
 
@@ -152,21 +152,25 @@ def _roles_of(fabric: Fabric, caller: ArmCaller) -> Iterator[tuple[str, Role]]:
 def _reads_some(fabric: Fabric, caller: ArmCaller, need: Need) -> bool:
     """Whether a role somewhere in the subscription allows it; who reads nothing is to hear so."""
     inside = need.scope.partition("/providers/")[0]
-    held = [role for scope, role in _roles_of(fabric, caller) if within(scope, inside)]
+    caller_roles = [role for scope, role in _roles_of(fabric, caller) if within(scope, inside)]
     if need.action.lower() == EVERYTHING:
-        return bool(held)
-    return any(role.allows(need.action) for role in held)
+        return bool(caller_roles)
+    return any(role.allows(need.action) for role in caller_roles)
 
 
-def _linked(path: str, told: Any) -> Iterator[Need]:  # noqa: ANN401 - JSON
-    identities = told.get("identity") if isinstance(told, dict) else None
+def _linked(path: str, body: Any) -> Iterator[Need]:  # noqa: ANN401 - JSON
+    identities = body.get("identity") if isinstance(body, dict) else None
     named = identities.get("userAssignedIdentities") if isinstance(identities, dict) else None
     for name in named if isinstance(named, dict) else ():
         yield Need(ASSIGN, name)
     seen = set()
-    for name in _ids(told):
-        own = within(name, path)
-        if (action := JOINED.get(type_of(name).lower())) and not own and name.lower() not in seen:
+    for name in _ids(body):
+        is_own = within(name, path)
+        if (
+            (action := JOINED.get(type_of(name).lower()))
+            and not is_own
+            and name.lower() not in seen
+        ):
             seen.add(name.lower())
             yield Need(action, name)
 

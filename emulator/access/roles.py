@@ -70,14 +70,14 @@ def built_in() -> dict[str, Role]:
 
 def custom(resource: ResourceRow) -> Role:
     """Return the custom role that a resource holds."""
-    told = resource.body["properties"]
+    properties = resource.body["properties"]
     return Role(
         id=resource.name.lower(),
-        name=told["roleName"],
-        description=told["description"],
+        name=properties["roleName"],
+        description=properties["description"],
         custom=True,
-        assignable_scopes=tuple(told["assignableScopes"]),
-        permissions=told["permissions"],
+        assignable_scopes=tuple(properties["assignableScopes"]),
+        permissions=properties["permissions"],
     )
 
 

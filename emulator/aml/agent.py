@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-LOOK = 0.1  # seconds between two looks
+POLL_SECONDS = 0.1  # seconds between two looks
 GRACE = 10.0  # seconds from the request to end to the kill
 CANCELLED = -signal.SIGTERM
 SET_CHILD_SUBREAPER = 36  # prctl(2)
@@ -37,15 +37,15 @@ class OrderTask:
         pull = ["docker", "pull", image := content["image"]]
         pulled = subprocess.run(pull, capture_output=True, check=False)
         if pulled.returncode:
-            for told in (Path(content["processes"][0]["log"]), order.with_suffix(".unpulled")):
-                told.write_bytes(pulled.stderr)
+            for log_file in (Path(content["processes"][0]["log"]), order.with_suffix(".unpulled")):
+                log_file.write_bytes(pulled.stderr)
             self._code = pulled.returncode
             return
         for process in content["processes"]:
             self._processes.append(_start(image, content["command"], process, folder))
         order.with_suffix(".begun").touch()
 
-    def look(self) -> bool:
+    def poll(self) -> bool:
         """Return whether it is over; its exit code is written then."""
         if self._file.with_suffix(".kill").exists():
             self._signal(signal.SIGKILL)
@@ -57,10 +57,10 @@ class OrderTask:
                 self._code = self._code or CANCELLED
                 self._end()
             return False
-        _kill_rest()
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(str(self._code))
-        fresh.replace(self._file.with_suffix(".done"))
+        _kill_orphans()
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(str(self._code))
+        temporary.replace(self._file.with_suffix(".done"))
         return True
 
     def _end(self) -> None:
@@ -79,12 +79,12 @@ class OrderTask:
 
 
 def _start(image: str, command: str, process: dict[str, Any], folder: Path) -> Process:
-    words = ["docker", "run", "--rm", "--entrypoint", "sh"]
+    arguments = ["docker", "run", "--rm", "--entrypoint", "sh"]
     for name, value in process["environment"].items():
-        words += ["-e", f"{name}={value}"]
+        arguments += ["-e", f"{name}={value}"]
     with Path(process["log"]).open("ab") as log:
         return subprocess.Popen(
-            [*words, image, "-c", command],
+            [*arguments, image, "-c", command],
             cwd=folder,
             stdin=subprocess.DEVNULL,
             stdout=log,
@@ -93,7 +93,7 @@ def _start(image: str, command: str, process: dict[str, Any], folder: Path) -> P
         )
 
 
-def _kill_rest() -> None:
+def _kill_orphans() -> None:
     """Kill what its containers left running: they end with their first process, as docker's do."""
     tree = Path("/proc/self/task")
     while pids := [
@@ -111,14 +111,14 @@ def main() -> None:
     orders = Path("azureml").absolute()
     orders.mkdir(exist_ok=True)
     tasks: dict[Path, OrderTask] = {}
-    over: set[Path] = set()
+    finished: set[Path] = set()
     while True:
-        for order in sorted(set(orders.glob("*.json")) - over - set(tasks)):
+        for order in sorted(set(orders.glob("*.json")) - finished - set(tasks)):
             tasks[order] = OrderTask(order)
-        for order in [order for order, task in tasks.items() if task.look()]:
-            over.add(order)
+        for order in [order for order, task in tasks.items() if task.poll()]:
+            finished.add(order)
             del tasks[order]
-        time.sleep(LOOK)
+        time.sleep(POLL_SECONDS)
 
 
 if __name__ == "__main__":

@@ -30,13 +30,13 @@ def workspace_id(request: Request) -> str:
 def find_workspace(request: Request) -> ResourceRow:
     """Return the workspace that the path names, or raise ArmError."""
     find_group(request)
-    found = fabric_of(request).state.resources.get(workspace_id(request).lower())
-    if found is None:
+    workspace = fabric_of(request).state.resources.get(workspace_id(request).lower())
+    if workspace is None:
         names = request.path_params
         raise resource_not_found(f"{WORKSPACE}/{names['workspace']}", names["group"])
     if request.method in ("PUT", "PATCH"):
-        refuse_while_going(found)
-    return found
+        refuse_while_going(workspace)
+    return workspace
 
 
 def refuse_while_going(workspace: ResourceRow) -> None:
@@ -69,8 +69,8 @@ def of_type(fabric: Fabric, kind: str, below: ResourceRow | None = None) -> list
 
 def properties(resource: ResourceRow) -> dict[str, Any]:
     """Return the properties that are shown."""
-    shown: dict[str, Any] = resource.body["properties"]
-    return shown
+    members: dict[str, Any] = resource.body["properties"]
+    return members
 
 
 def private(resource: ResourceRow) -> dict[str, Any]:
@@ -82,27 +82,27 @@ def private(resource: ResourceRow) -> dict[str, Any]:
 def amend(
     fabric: Fabric,
     resource: ResourceRow,
-    shown: dict[str, Any] | None = None,
+    visible: dict[str, Any] | None = None,
     **hidden: Any,  # noqa: ANN401 - JSON
 ) -> ResourceRow:
     """Change some properties that are shown, and (by name) some that are not."""
     body = fabric.state.now(resource).body
     parts = {
-        "properties": body["properties"] | (shown or {}),
+        "properties": body["properties"] | (visible or {}),
         "private": body["private"] | hidden,
     }
     return fabric.state.change(resource, body=body | parts)
 
 
-def resource_as_json(resource: ResourceRow, **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
-    """Return the resource as ARM answers it; ``more`` replaces some of its properties."""
-    rest = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}
+def resource_as_json(resource: ResourceRow, **overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+    """Return the resource as ARM answers it; ``overrides`` replaces some of its properties."""
+    members = {k: v for k, v in resource.body.items() if k not in ("properties", "private")}
     return {
         "id": resource.id,
         "name": resource.name,
         "type": resource.type,
-        **rest,
-        "properties": properties(resource) | more,
+        **members,
+        "properties": properties(resource) | overrides,
     }
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.aml.assets import COMPUTE, amend, of_type, private, properties, region
-from emulator.aml.nodes import free, nodes, place, set_of, target
+from emulator.aml.nodes import free_nodes, hidden_set_name, nodes, set_of, target_nodes
 from emulator.arm import operations
 from emulator.compute import scale_sets
 from emulator.compute.usages import check_quota
@@ -67,7 +67,7 @@ def _refused(fabric: Fabric, compute: ResourceRow, code: str, message: str, now:
 def _note_idle(fabric: Fabric, compute: ResourceRow, now: float) -> bool:
     """Remember since when each node has stood idle."""
     before: dict[str, float] = private(compute)["idle_since"]
-    idle = [n.instance.instance_id for n in free(fabric, compute)]
+    idle = [n.instance.instance_id for n in free_nodes(fabric, compute)]
     after = {name: before.get(name, now) for name in idle}
     if after != before:
         amend(fabric, compute, idle_since=after)
@@ -76,27 +76,27 @@ def _note_idle(fabric: Fabric, compute: ResourceRow, now: float) -> bool:
 
 def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Let go what is broken or replaced, and what has been idle for too long."""
-    found = nodes(fabric, compute)
-    broken = [n.instance.instance_id for n in found if n.state == "unusable"]
-    living = sum(n.there for n in found)
+    members = nodes(fabric, compute)
+    broken = [n.instance.instance_id for n in members if n.state == "unusable"]
+    living = sum(n.is_present for n in members)
     since: dict[str, float] = private(compute)["idle_since"]
     scale = properties(compute)["properties"]["scaleSettings"]
     patience = float(private(compute)["idle_seconds"])
-    tired = [
+    idle = [
         name
         for name, at in since.items()
         if now - at >= patience or living > int(scale["maxNodeCount"])
     ]
-    spare = max(living - target(fabric, compute), 0)
-    going = [*broken, *tired[:spare], *_replaced(fabric, compute)]
-    if not going:
+    spare = max(living - target_nodes(fabric, compute), 0)
+    removable = [*broken, *idle[:spare], *_replaced(fabric, compute)]
+    if not removable:
         return False
     operations.begin_operation(
         fabric,
         "delete_instances",
         scale_set,
         seconds=fabric.settings.delete_seconds,
-        instance_ids=tuple(going),
+        instance_ids=tuple(removable),
     )
     amend(fabric, compute, resized_at=now)
     return True
@@ -104,37 +104,37 @@ def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: f
 
 def _replaced(fabric: Fabric, compute: ResourceRow) -> list[str]:
     """Return the preempted nodes whose places are taken, or not needed."""
-    found = nodes(fabric, compute)
-    lost = [n.instance.instance_id for n in found if n.instance.phase == "deallocated"]
-    ready = sum(n.state in ("idle", "running") and n.there for n in found)
-    return lost[max(target(fabric, compute) - ready, 0) :] if lost else []
+    members = nodes(fabric, compute)
+    preempted = [n.instance.instance_id for n in members if n.instance.phase == "deallocated"]
+    ready = sum(n.state in ("idle", "running") and n.is_present for n in members)
+    return preempted[max(target_nodes(fabric, compute) - ready, 0) :] if preempted else []
 
 
 def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Ask for the nodes that are missing."""
-    missing = target(fabric, compute) - sum(n.there for n in nodes(fabric, compute))
+    missing = target_nodes(fabric, compute) - sum(n.is_present for n in nodes(fabric, compute))
     busy = fabric.operations(scale_set.key, "put")
     if missing <= 0 or busy or now < float(private(compute)["retry_at"]):
         return False
     size = catalog().size(scale_set.vm_size)
     assert size, "the size was checked when the cluster was put"
     scale_set = fabric.state.put(scale_set.resized(len(scale_set.instances)))
-    wanted = scale_set.resized(scale_set.capacity + missing)
-    fault = scale_set_faults.met(fabric, scale_set, "PUT")
+    larger = scale_set.resized(scale_set.capacity + missing)
+    fault = scale_set_faults.find_fault(fabric, scale_set, "PUT")
     try:
-        scale_set_faults.refuse(fabric, wanted, fault)
-        check_quota(fabric, wanted, size.vcpus)
+        scale_set_faults.refuse(fabric, larger, fault)
+        check_quota(fabric, larger, size.vcpus)
     except ArmError as error:
-        _refused(fabric, compute, *_in_words_of_ml(error), now)
+        _refused(fabric, compute, *_as_ml_error(error), now)
         return True
     scale_sets.grow(fabric, scale_set, missing)
     for operation in fabric.operations(scale_set.key, "put"):
-        scale_set_faults.hinder(fabric, operation, fault)
+        scale_set_faults.apply_fault(fabric, operation, fault)
     amend(fabric, compute, errors=[], resized_at=now)
     return True
 
 
-def _in_words_of_ml(error: ArmError) -> tuple[str, str]:
+def _as_ml_error(error: ArmError) -> tuple[str, str]:
     quota = "exceeding approved" in error.message
     return ("ClusterCoreQuotaReached" if quota else error.code), error.message
 
@@ -145,7 +145,7 @@ def _make_set(fabric: Fabric, compute: ResourceRow, now: float) -> ScaleSetRow:
     # An evicted node is shown as preempted until another takes its place.
     spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Deallocate"}
     boot = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', '-S', str(AGENT)])}\n"
-    group, name = place(compute)
+    group, name = hidden_set_name(compute)
     scale_set = ScaleSetRow(
         subscription=compute.subscription,
         group=group,

@@ -38,11 +38,11 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> ResourceRow:
             f"Invalid compute name '{name}': 3 to 24 letters, digits and hyphens, the first a "
             "letter, the last no hyphen.",
         )
-    place = region_name(body.get("location") or region)
+    location = region_name(body.get("location") or region)
     inner = dict(body["properties"].get("properties") or {})
     size = str(inner.get("vmSize") or "")
-    if catalog().offer(size, place) is None:
-        raise user_error(400, f"The specified VM size {size} is not supported in {place}.")
+    if catalog().offer(size, location) is None:
+        raise user_error(400, f"The specified VM size {size} is not supported in {location}.")
     inner["vmPriority"] = inner.get("vmPriority") or "Dedicated"
     if inner["vmPriority"] not in PRIORITIES:
         raise user_error(400, f"vmPriority must be one of {', '.join(PRIORITIES)}.")
@@ -53,12 +53,12 @@ def new(id_: str, region: str, body: dict[str, Any], now: float) -> ResourceRow:
         location="",
         body={k: body[k] for k in ("sku", "identity") if k in body}
         | {
-            "location": place,
+            "location": location,
             "tags": tags_of(body),
             "properties": body["properties"] | {"properties": inner | {"scaleSettings": scale}},
             "private": {
                 "guid": str(uuid.uuid4()),
-                "region": place,
+                "region": location,
                 "idle_since": {},
                 "idle_seconds": idle_seconds,
                 "errors": [],
@@ -76,11 +76,11 @@ def resize(fabric: Fabric, compute: ResourceRow, body: dict[str, Any]) -> Resour
     if compute.provisioning_state == "Deleting":
         raise user_error(409, f"Compute {compute.name} is being deleted.")
     before = properties(compute)["properties"]
-    wanted = body["properties"].get("properties") or {}
+    changes = body["properties"].get("properties") or {}
     for member in ("vmSize", "vmPriority"):
-        if str(wanted.get(member) or before[member]).lower() != str(before[member]).lower():
+        if str(changes.get(member) or before[member]).lower() != str(before[member]).lower():
             raise user_error(400, f"The {member} of a compute cannot be changed.")
-    compute = set_scale(fabric, compute, wanted.get("scaleSettings") or {})
+    compute = set_scale(fabric, compute, changes.get("scaleSettings") or {})
     tags = {"tags": tags_of(body)} if "tags" in body else {}
     return fabric.state.change(compute, body=compute.body | tags)
 
@@ -111,8 +111,8 @@ def scaled(inner: dict[str, Any], settings: object) -> tuple[dict[str, Any], flo
 
 def duration(text: object) -> float:
     """Return the seconds of an ISO 8601 duration, or raise ArmError."""
-    found = DURATION.fullmatch(str(text))
-    if not found or not any(found.groups()):
+    match = DURATION.fullmatch(str(text))
+    if not match or not any(match.groups()):
         raise user_error(400, f"'{text}' is not a duration: write it as PT120S.")
-    days, hours, minutes, seconds = (float(part or 0) for part in found.groups())
+    days, hours, minutes, seconds = (float(part or 0) for part in match.groups())
     return ((days * 24 + hours) * 60 + minutes) * 60 + seconds

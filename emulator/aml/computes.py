@@ -40,13 +40,13 @@ QUOTAS = {
 async def put(request: Request) -> Response:
     """Create a cluster, or give an existing one new scale settings."""
     fabric, workspace = fabric_of(request), find_workspace(request)
-    wanted = cluster_body(await read_json(request))
+    body = cluster_body(await read_json(request))
     old = lookup_part(request, PATH)
     if old is None:
-        compute = new(part_id(request, PATH), workspace.location, wanted, fabric.now())
+        compute = new(part_id(request, PATH), workspace.location, body, fabric.now())
         _check_new(fabric, compute)
     else:
-        compute = resize(fabric, old, wanted)
+        compute = resize(fabric, old, body)
     return _accept(request, fabric, compute, new=old is None)
 
 
@@ -108,19 +108,19 @@ async def result(request: Request) -> Response:
     """Answer the Location of a create or delete, of workspaces too."""
     fabric, operation = fabric_of(request), operations.find_operation(request)
     if operation.status == "InProgress":
-        again = {"Location": str(request.url), "Retry-After": "1"}
-        return Response(status_code=202, headers=again)
+        headers = {"Location": str(request.url), "Retry-After": "1"}
+        return Response(status_code=202, headers=headers)
     compute = lookup(fabric, operation.target)
     return JSONResponse(_body(fabric, compute)) if compute else Response(status_code=204)
 
 
 async def sizes(request: Request) -> Response:
     """List the VM sizes that clusters of a region can have."""
-    place = request.path_params["location"].lower()
-    here = [o.size for o in catalog().offers if o.location == place]
+    location = request.path_params["location"].lower()
+    offered = [o.size for o in catalog().offers if o.location == location]
     rows = [
         {"name": size.name, "family": size.family, "vCPUs": size.vcpus, "lowPriorityCapable": True}
-        for size in here
+        for size in offered
     ]
     return JSONResponse({"value": rows})
 
@@ -128,16 +128,18 @@ async def sizes(request: Request) -> Response:
 async def usages(request: Request) -> Response:
     """List the core quotas of a region, which are Azure ML's own."""
     fabric, names = fabric_of(request), request.path_params
-    here = Region.of(names["subscription"], names["location"])
-    place = f"/subscriptions/{here.subscription}/providers/{PROVIDER}/locations/{here.location}"
+    region = Region.of(names["subscription"], names["location"])
+    scope = f"/subscriptions/{region.subscription}/providers/{PROVIDER}/locations/{region.location}"
     rows = [
         {
-            "id": f"{place}/usages/{name}",
-            "amlWorkspaceLocation": here.location,
+            "id": f"{scope}/usages/{name}",
+            "amlWorkspaceLocation": region.location,
             "type": f"{PROVIDER}/usages",
             "unit": "Count",
-            "currentValue": used_cores(fabric, here, spot=name == "lowPriorityCores", hidden=True),
-            "limit": limit(fabric, here, name, hidden=True),
+            "currentValue": used_cores(
+                fabric, region, spot=name == "lowPriorityCores", hidden=True
+            ),
+            "limit": limit(fabric, region, name, hidden=True),
             "name": {"value": text, "localizedValue": text},
         }
         for name, text in QUOTAS.items()
@@ -147,23 +149,26 @@ async def usages(request: Request) -> Response:
 
 def find(request: Request) -> ResourceRow:
     """Return the compute that the path names, or raise ArmError."""
-    if (found := lookup_part(request, PATH)) is None:
+    if (compute := lookup_part(request, PATH)) is None:
         name = request.path_params["compute"]
         raise ArmError(404, "ResourceNotFound", f"The specified compute '{name}' was not found.")
-    return found
+    return compute
 
 
 def _check_new(fabric: Fabric, compute: ResourceRow) -> None:
     """Raise ArmError if the name is taken in the region, or no node can ever be had there."""
-    others = [c for c in of_type(fabric, COMPUTE) if c.name.lower() == compute.name.lower()]
-    if any(region(other) == region(compute) for other in others):
+    namesakes = [c for c in of_type(fabric, COMPUTE) if c.name.lower() == compute.name.lower()]
+    if any(region(namesake) == region(compute) for namesake in namesakes):
         raise user_error(
             409, f"Compute {compute.name} exists in {region(compute)}: choose another name."
         )
     inner = properties(compute)["properties"]
-    size, here = catalog().size(inner["vmSize"]), Region(compute.subscription, region(compute))
+    size, quota_region = (
+        catalog().size(inner["vmSize"]),
+        Region(compute.subscription, region(compute)),
+    )
     quota = "lowPriorityCores" if inner["vmPriority"] == "LowPriority" else "cores"
-    most = limit(fabric, here, quota, hidden=True)
+    most = limit(fabric, quota_region, quota, hidden=True)
     if size and most < size.vcpus:  # in the words of several users' reports
         raise ArmError(
             400,
@@ -193,14 +198,14 @@ def _accept(request: Request, fabric: Fabric, compute: ResourceRow, *, new: bool
 def _body(fabric: Fabric, compute: ResourceRow) -> dict[str, Any]:
     """Return the compute with the states of its nodes."""
     facts, inner = private(compute), properties(compute)["properties"]
-    found = nodes.nodes(fabric, compute)
-    counts = {f"{s}NodeCount": sum(n.state == s for n in found) for s in nodes.NODE_STATES}
+    members = nodes.nodes(fabric, compute)
+    counts = {f"{s}NodeCount": sum(n.state == s for n in members) for s in nodes.NODE_STATES}
     allocation = {
         "allocationState": nodes.allocation_state(fabric, compute),
         "allocationStateTransitionTime": timestamp(facts["resized_at"]),
         # The preempted count, as in Batch; the one in the place of such a node does not.
-        "currentNodeCount": min(len(found), int(inner["scaleSettings"]["maxNodeCount"])),
-        "targetNodeCount": nodes.target(fabric, compute),
+        "currentNodeCount": min(len(members), int(inner["scaleSettings"]["maxNodeCount"])),
+        "targetNodeCount": nodes.target_nodes(fabric, compute),
         "nodeStateCounts": counts,
         "errors": facts["errors"] or None,
     }

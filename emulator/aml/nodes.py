@@ -34,7 +34,7 @@ class ClusterNode:
         return self.scale_set.spot
 
     @property
-    def there(self) -> bool:
+    def is_present(self) -> bool:
         """Return whether it is or becomes a machine: a preempted one is only a name."""
         return self.state not in ("leaving", "unusable") and self.instance.phase != "deallocated"
 
@@ -43,38 +43,38 @@ def nodes(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     """Return every node of the cluster, the oldest first."""
     if (scale_set := set_of(fabric, compute)) is None:
         return []
-    held = _job_by_instance(fabric, compute)
+    holders = _job_by_instance(fabric, compute)
     deletions = fabric.operations(scale_set.key, "delete_instances")
     leaving = {name for deletion in deletions for name in deletion.instance_ids}
-    found = []
+    cluster_nodes = []
     for name, instance in scale_set.instances.items():
-        state = "leaving" if name in leaving else _state(fabric, instance, held)
-        found.append(ClusterNode(scale_set, instance, state, held.get(name)))
-    return found
+        state = "leaving" if name in leaving else _state(fabric, instance, holders)
+        cluster_nodes.append(ClusterNode(scale_set, instance, state, holders.get(name)))
+    return cluster_nodes
 
 
-def free(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
+def free_nodes(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     """Return the nodes that a job can have."""
     return [n for n in nodes(fabric, compute) if n.state == "idle"]
 
 
-def target(fabric: Fabric, compute: ResourceRow) -> int:
+def target_nodes(fabric: Fabric, compute: ResourceRow) -> int:
     """Return how many nodes the cluster wants, for its jobs and its minimum."""
     if compute.provisioning_state == "Deleting":
         return 0
     scale = properties(compute)["properties"]["scaleSettings"]
-    wanted = sum(needs(job) for job in jobs(fabric, compute))
-    return max(int(scale["minNodeCount"]), min(wanted, int(scale["maxNodeCount"])))
+    count = sum(needed_nodes(job) for job in jobs(fabric, compute))
+    return max(int(scale["minNodeCount"]), min(count, int(scale["maxNodeCount"])))
 
 
 def allocation_state(fabric: Fabric, compute: ResourceRow) -> str:
     """Return Steady, or Resizing while nodes come and go."""
     moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
-    short = sum(n.there for n in nodes(fabric, compute)) < target(fabric, compute)
+    short = sum(n.is_present for n in nodes(fabric, compute)) < target_nodes(fabric, compute)
     return "Resizing" if moving or short else "Steady"
 
 
-def place(compute: ResourceRow) -> tuple[str, str]:
+def hidden_set_name(compute: ResourceRow) -> tuple[str, str]:
     """Return group and name of the hidden set; they differ for a later compute of this name."""
     mark = str(private(compute)["guid"])[:8]
     return f"{GROUP}{mark}", f"{compute.name}-{mark}"
@@ -82,7 +82,7 @@ def place(compute: ResourceRow) -> tuple[str, str]:
 
 def set_of(fabric: Fabric, compute: ResourceRow) -> ScaleSetRow | None:
     """Return the hidden set behind a cluster, once there is one."""
-    key = scale_set_id(compute.subscription, *place(compute)).lower()
+    key = scale_set_id(compute.subscription, *hidden_set_name(compute)).lower()
     return fabric.state.scale_sets.get(key)
 
 
@@ -96,14 +96,14 @@ def jobs(fabric: Fabric, compute: ResourceRow) -> list[ResourceRow]:
     ]
 
 
-def needs(job: ResourceRow) -> int:
+def needed_nodes(job: ResourceRow) -> int:
     """Return how many nodes a job is to have; one that is being cancelled wants no others."""
     if properties(job)["status"] == "CancelRequested":
         return len(private(job)["nodes"])
     return int(properties(job)["resources"]["instanceCount"])
 
 
-def _state(fabric: Fabric, instance: InstanceRow, held: dict[str, str]) -> str:
+def _state(fabric: Fabric, instance: InstanceRow, holders: dict[str, str]) -> str:
     if instance.doom:
         return "leaving"
     if instance.eviction or instance.phase == "deallocated":
@@ -112,7 +112,7 @@ def _state(fabric: Fabric, instance: InstanceRow, held: dict[str, str]) -> str:
         return "preparing"
     if not fabric.running(instance):
         return "unusable"
-    return "running" if instance.instance_id in held else "idle"
+    return "running" if instance.instance_id in holders else "idle"
 
 
 def _job_by_instance(fabric: Fabric, compute: ResourceRow) -> dict[str, str]:

@@ -23,72 +23,82 @@ def begin_delete(fabric: Fabric, resource: ResourceRow, location: str) -> Operat
     return operations.begin_operation(fabric, KIND, resource, location=location, seconds=NEVER)
 
 
-def headers(request: Request, operation: OperationRow, what: str) -> dict[str, str]:
+def headers(request: Request, operation: OperationRow, kind: str) -> dict[str, str]:
     """Return the headers with the address of the operation."""
-    here = f"{base_url(request)}/subscriptions/{operation.subscription}/providers/{PROVIDER}"
+    subscription_url = (
+        f"{base_url(request)}/subscriptions/{operation.subscription}/providers/{PROVIDER}"
+    )
     query = f"{operation.id}?api-version={request.query_params['api-version']}&service=new"
-    place = f"{here}/locations/{operation.location}"
+    prefix = f"{subscription_url}/locations/{operation.location}"
     return {
-        "Azure-AsyncOperation": f"{place}/{what}OperationsStatus/{query}",
-        "Location": f"{place}/{what}OperationsResults/{query}",
+        "Azure-AsyncOperation": f"{prefix}/{kind}OperationsStatus/{query}",
+        "Location": f"{prefix}/{kind}OperationsResults/{query}",
         "Retry-After": "1",
     }
 
 
-def carry_out(fabric: Fabric, now: float) -> bool:
+def remove_due(fabric: Fabric, now: float) -> bool:
     """Bring every deletion one step further."""
     return any([_mark(fabric), _empty(fabric), _forget(fabric), _close(fabric, now)])
 
 
 def _mark(fabric: Fabric) -> bool:
     """Mark clusters whose workspace or group is going."""
-    found = [c for c in of_type(fabric, COMPUTE) if not _going(c) and _has_no_parent(fabric, c)]
-    for compute in found:
+    clusters = [
+        c
+        for c in of_type(fabric, COMPUTE)
+        if not _is_being_deleted(c) and _has_no_parent(fabric, c)
+    ]
+    for compute in clusters:
         fabric.state.change(compute, provisioning_state="Deleting")
-    return bool(found)
+    return bool(clusters)
 
 
 def _has_no_parent(fabric: Fabric, compute: ResourceRow) -> bool:
     parts = compute.key.split("/")
     group = fabric.state.groups.get("/".join(parts[:5]))
     workspace = fabric.state.resources.get("/".join(parts[:9]))
-    return not group or group.deleting or not workspace or _going(workspace)
+    return not group or group.deleting or not workspace or _is_being_deleted(workspace)
 
 
 def _empty(fabric: Fabric) -> bool:
     """Delete the hidden sets whose cluster is gone or going."""
-    kept = {c.key for c in of_type(fabric, COMPUTE) if not _going(c)}
-    hidden = [s for s in fabric.state.scale_sets.values() if s.owner and s.owner not in kept]
-    fresh = [s for s in hidden if not fabric.operations(s.key, "delete")]
-    for scale_set in fresh:
+    retained = {c.key for c in of_type(fabric, COMPUTE) if not _is_being_deleted(c)}
+    hidden = [s for s in fabric.state.scale_sets.values() if s.owner and s.owner not in retained]
+    undeleted = [s for s in hidden if not fabric.operations(s.key, "delete")]
+    for scale_set in undeleted:
         operations.preempt(fabric, scale_set.key, "put")
         fabric.state.change(scale_set, provisioning_state="Deleting")
         operations.begin_operation(
             fabric, "delete", scale_set, seconds=fabric.settings.delete_seconds
         )
-    return bool(fresh)
+    return bool(undeleted)
 
 
 def _forget(fabric: Fabric) -> bool:
     """Remove what has no node left, with all its parts."""
     owners = [f"{s.owner}/" for s in fabric.state.scale_sets.values() if s.owner]
     rows = [*of_type(fabric, COMPUTE), *of_type(fabric, WORKSPACE)]
-    over = [r for r in rows if _going(r) and not any(o.startswith(f"{r.key}/") for o in owners)]
-    for resource in over:
-        for key, other in list(fabric.state.resources.items()):
+    removable = [
+        r
+        for r in rows
+        if _is_being_deleted(r) and not any(o.startswith(f"{r.key}/") for o in owners)
+    ]
+    for resource in removable:
+        for key, row in list(fabric.state.resources.items()):
             if f"{key}/".startswith(f"{resource.key}/"):
-                fabric.state.remove(other)
-    return bool(over)
+                fabric.state.remove(row)
+    return bool(removable)
 
 
 def _close(fabric: Fabric, now: float) -> bool:
     """End the deletions of what is gone, also if another call removed it."""
     running = [o for o in fabric.under_way() if o.kind == KIND]
-    over = [o for o in running if o.target not in fabric.state.resources]
-    for operation in over:
+    finished = [o for o in running if o.target not in fabric.state.resources]
+    for operation in finished:
         fabric.state.end(operation, now)
-    return bool(over)
+    return bool(finished)
 
 
-def _going(resource: ResourceRow) -> bool:
+def _is_being_deleted(resource: ResourceRow) -> bool:
     return resource.provisioning_state == "Deleting"

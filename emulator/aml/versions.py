@@ -46,21 +46,23 @@ class VersionedKind:
     check: Callable[[Fabric, ResourceRow, dict[str, Any]], None]
 
 
-def _check_environment(_fabric: Fabric, _workspace: ResourceRow, wanted: dict[str, Any]) -> None:
-    if not (wanted.get("image") or wanted.get("build")):
+def _check_environment(
+    _fabric: Fabric, _workspace: ResourceRow, definition: dict[str, Any]
+) -> None:
+    if not (definition.get("image") or definition.get("build")):
         raise user_error(400, "An environment needs an image or a build context.")
-    if wanted.get("build") or wanted.get("condaFile"):
+    if definition.get("build") or definition.get("condaFile"):
         raise user_error(400, "The emulator builds no images: give the environment an image only.")
 
 
-def _check_model(fabric: Fabric, workspace: ResourceRow, wanted: dict[str, Any]) -> None:
-    found = MODEL_URI.fullmatch(str(wanted.get("modelUri")))
-    if not found:
+def _check_model(fabric: Fabric, workspace: ResourceRow, definition: dict[str, Any]) -> None:
+    match = MODEL_URI.fullmatch(str(definition.get("modelUri")))
+    if not match:
         text = "modelUri must be an https address, or a path of a job or a datastore."
         raise user_error(400, text)
-    if wanted.get("modelType", MODEL_TYPES[0]) not in MODEL_TYPES:
+    if definition.get("modelType", MODEL_TYPES[0]) not in MODEL_TYPES:
         raise user_error(400, f"modelType must be one of {', '.join(MODEL_TYPES)}.")
-    job = found["job"]
+    job = match["job"]
     if job and lookup(fabric, f"{workspace.id}/jobs/{job}") is None:
         raise user_error(404, f"Could not find job {job}.")
 
@@ -79,21 +81,25 @@ def image_of(fabric: Fabric, workspace: str, id_: str) -> str:
     parts = id_.removeprefix("azureml://").strip("/").split("/")
     if parts[:3] == ["registries", "azureml", "environments"] and len(parts) == 6:
         return f"{CURATED}/{parts[3]}:{parts[-1]}"
-    found = lookup(fabric, id_.removeprefix("azureml:"))
-    if found is None or found.type != ENVIRONMENT or not found.key.startswith(workspace):
+    environment = lookup(fabric, id_.removeprefix("azureml:"))
+    if (
+        environment is None
+        or environment.type != ENVIRONMENT
+        or not environment.key.startswith(workspace)
+    ):
         raise user_error(400, f"Environment {':'.join(parts[-3::2])} is not found.")
-    return str(properties(found)["image"])
+    return str(properties(environment)["image"])
 
 
 async def put(request: Request) -> Response:
     """Register a version; of an existing one what it is made of stays."""
     fabric, id_, kind = fabric_of(request), _id(request), KINDS[_kind(request)]
-    wanted = (await read_json(request)).get("properties")
-    if not isinstance(wanted, dict):
+    definition = (await read_json(request)).get("properties")
+    if not isinstance(definition, dict):
         raise user_error(400, "A version needs properties.")
-    kind.check(fabric, find_workspace(request), wanted)
+    kind.check(fabric, find_workspace(request), definition)
     old = lookup(fabric, id_)
-    if old and properties(old)[kind.fixed] != wanted[kind.fixed]:
+    if old and properties(old)[kind.fixed] != definition[kind.fixed]:
         raise user_error(
             409,
             f"{kind.noun} {_name(request)} is already registered with another definition. "
@@ -102,7 +108,7 @@ async def put(request: Request) -> Response:
     properties_ = (
         {"isArchived": False, "tags": {}, "properties": {}}
         | kind.defaults
-        | {name: value for name, value in wanted.items() if value is not None}
+        | {name: value for name, value in definition.items() if value is not None}
         | {"provisioningState": "Succeeded"}
     )
     version = ResourceRow(
@@ -125,10 +131,10 @@ async def get(request: Request) -> Response:
 async def delete(request: Request) -> Response:
     """Forget one version."""
     fabric = fabric_of(request)
-    if gone := lookup(fabric, _id(request)):
-        fabric.state.remove(gone)
+    if version := lookup(fabric, _id(request)):
+        fabric.state.remove(version)
         fabric.changed()
-    return Response(status_code=200 if gone else 204)
+    return Response(status_code=200 if version else 204)
 
 
 async def list_versions(request: Request) -> Response:
@@ -171,9 +177,9 @@ def _container(request: Request, name: str) -> dict[str, Any]:
 
 
 def _find(request: Request) -> ResourceRow:
-    if (found := lookup(fabric_of(request), _id(request))) is None:
+    if (version := lookup(fabric_of(request), _id(request))) is None:
         raise user_error(404, f"{KINDS[_kind(request)].noun} {_name(request)} is not found.")
-    return found
+    return version
 
 
 def _all(request: Request) -> list[ResourceRow]:

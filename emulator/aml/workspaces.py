@@ -22,7 +22,7 @@ from emulator.arm.front_door import base_url, fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import region_name
-from emulator.core.errors import elsewhere, invalid
+from emulator.core.errors import invalid, wrong_location
 from emulator.core.state import ResourceRow
 
 MEMBERS = ("tags", "sku", "kind", "identity")  # beside the properties
@@ -32,13 +32,13 @@ async def put(request: Request) -> Response:
     """Create a workspace, or replace its properties; it is there at once."""
     fabric, group = fabric_of(request), find_group(request)
     body = await read_json(request)
-    wanted = _properties(body)
+    changes = _properties(body)
     old = lookup(fabric, workspace_id(request))
     if old:
         refuse_while_going(old)
     location = region_name(body.get("location") or (old or group).location)
     if old and old.location != location:
-        raise elsewhere(old.name, old.location, group.name, location)
+        raise wrong_location(old.name, old.location, group.name, location)
     workspace = old or ResourceRow(
         id=workspace_id(request),
         type=WORKSPACE,
@@ -50,11 +50,11 @@ async def put(request: Request) -> Response:
         "workspaceId": properties(workspace)["workspaceId"],
         "discoveryUrl": f"{base_url(request)}/discovery",
         "provisioningState": "Succeeded",
-        "friendlyName": wanted.get("friendlyName") or workspace.name,
-        "publicNetworkAccess": wanted.get("publicNetworkAccess") or "Enabled",
+        "friendlyName": changes.get("friendlyName") or workspace.name,
+        "publicNetworkAccess": changes.get("publicNetworkAccess") or "Enabled",
     }
     members = _members(body) | {"location": location}
-    members["properties"] = properties(workspace) | wanted | facts
+    members["properties"] = properties(workspace) | changes | facts
     workspace = fabric.state.put(replace(workspace, body=workspace.body | members))
     fabric.changed()
     return JSONResponse(_body(request, workspace), status_code=200 if old else 201)
@@ -66,8 +66,8 @@ async def patch(request: Request) -> Response:
     fabric, workspace = fabric_of(request), find_workspace(request)
     changes = _properties(body)
     fixed = ("workspaceId", "discoveryUrl", "provisioningState")
-    kept = {k: v for k, v in properties(workspace).items() if k not in changes or k in fixed}
-    members = _members(body) | {"properties": changes | kept}
+    retained = {k: v for k, v in properties(workspace).items() if k not in changes or k in fixed}
+    members = _members(body) | {"properties": changes | retained}
     workspace = fabric.state.change(workspace, body=workspace.body | members)
     fabric.changed()
     return JSONResponse(_body(request, workspace))
@@ -98,17 +98,17 @@ async def delete(request: Request) -> Response:
 
 async def discovery(request: Request) -> Response:
     """Return the addresses of a workspace's other services: all of them are here."""
-    here = base_url(request)
+    url = base_url(request)
     names = ("api", "catalog", "experimentation", "gallery", "history", "hyperdrive", "labeling")
-    more = ("modelmanagement", "notebooks", "pipelines", "studio", "tracking")
-    return JSONResponse(dict.fromkeys(names + more, here))
+    further_names = ("modelmanagement", "notebooks", "pipelines", "studio", "tracking")
+    return JSONResponse(dict.fromkeys(names + further_names, url))
 
 
 def _properties(body: dict[str, Any]) -> dict[str, Any]:
-    given = body.get("properties") or {}
-    if not isinstance(given, dict):
+    value = body.get("properties") or {}
+    if not isinstance(value, dict):
         raise invalid("The workspace's properties must be an object.", "InvalidRequestContent")
-    return given
+    return value
 
 
 def _members(body: dict[str, Any]) -> dict[str, Any]:
@@ -118,5 +118,5 @@ def _members(body: dict[str, Any]) -> dict[str, Any]:
 
 def _body(request: Request, workspace: ResourceRow) -> dict[str, object]:
     """Return it as ARM answers it; the port may be another than when it was made."""
-    here, state = f"{base_url(request)}/discovery", workspace.provisioning_state
-    return resource_as_json(workspace, discoveryUrl=here, provisioningState=state)
+    discovery_url, state = f"{base_url(request)}/discovery", workspace.provisioning_state
+    return resource_as_json(workspace, discoveryUrl=discovery_url, provisioningState=state)

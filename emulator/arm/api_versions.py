@@ -39,8 +39,8 @@ class Types:
                 "The api-version query parameter (?api-version=) is required for all requests.",
                 "MissingApiVersionParameter",
             )
-        found = PROVIDED.findall(request.url.path)
-        if not found:
+        matches = PROVIDED.findall(request.url.path)
+        if not matches:
             if not _is_known(version, OLDEST, now):
                 raise invalid(
                     f"The api-version '{version}' is invalid. The supported versions are "
@@ -48,17 +48,17 @@ class Types:
                     "InvalidApiVersionParameter",
                 )
             return
-        namespace, kind = found[-1]
+        namespace, kind = matches[-1]
         if kind and kind.lower() not in self._anywhere:
             self._check_type(namespace, kind, version)
         first = FIRST.get(namespace.lower(), OLDEST)
         if not _is_known(version, first, now):
-            place = LOCATION.search(request.url.path)
+            location = LOCATION.search(request.url.path)
             raise invalid(
-                f"No registered resource provider found for location '{place[1] if place else ''}'"
-                f" and API version '{version}' for type '{kind}'. The supported api-versions are "
-                f"'{first}, {NEWEST}'. The supported locations are "
-                f"'{', '.join(sorted(catalog().locations))}'.",
+                "No registered resource provider found for location "
+                f"'{location[1] if location else ''}' and API version '{version}' for type "
+                f"'{kind}'. The supported api-versions are '{first}, {NEWEST}'. The supported "
+                f"locations are '{', '.join(sorted(catalog().locations))}'.",
                 "NoRegisteredProviderFound",
             )
 
@@ -77,6 +77,6 @@ class Types:
 
 
 def _is_known(version: str, first: str, now: float) -> bool:
-    found = VERSION.fullmatch(version)
+    match = VERSION.fullmatch(version)
     latest = datetime.fromtimestamp(now, UTC) + timedelta(days=365)
-    return found is not None and first <= found[1] <= latest.date().isoformat()
+    return match is not None and first <= match[1] <= latest.date().isoformat()

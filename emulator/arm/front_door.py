@@ -131,10 +131,10 @@ async def read_value(request: Request, *, lenient: bool = False) -> Any:  # noqa
 
 def check_conditions(request: Request, *etags: int) -> None:
     """Hold the request to its If-Match and If-None-Match; no etag is no resource."""
-    shown = f'"{".".join(str(etag) for etag in etags)}"'
-    wanted, unwanted = request.headers.get("if-match"), request.headers.get("if-none-match")
-    if (wanted and (not etags or wanted not in ("*", shown))) or (
-        unwanted and etags and unwanted in ("*", shown)
+    current = f'"{".".join(str(etag) for etag in etags)}"'
+    if_match, if_none_match = request.headers.get("if-match"), request.headers.get("if-none-match")
+    if (if_match and (not etags or if_match not in ("*", current))) or (
+        if_none_match and etags and if_none_match in ("*", current)
     ):
         message = "The condition specified using HTTP conditional header(s) is not met."
         raise ArmError(412, "PreconditionFailed", message)
@@ -171,13 +171,13 @@ def refuse(request: Request, error: Exception) -> Response:
     return JSONResponse(error.body, status_code=error.status, headers=headers)
 
 
-async def broken(request: Request, _error: Exception) -> Response:
+async def internal_error(request: Request, _error: Exception) -> Response:
     """Answer 500 as Azure does; the server logs the traceback on standard error."""
     error = ArmError(500, "InternalServerError", "Encountered internal server error.")
     return refuse(request, error)
 
 
-async def hung_up(_request: Request, _error: Exception) -> Response:
+async def client_disconnected(_request: Request, _error: Exception) -> Response:
     """Answer a client that disconnected in the middle of its body."""
     return Response(status_code=400)
 
@@ -215,8 +215,8 @@ def _unreadable(why: str) -> ArmError:
     return invalid(message, "InvalidRequestContent")
 
 
-def _no_number(word: str) -> float:
-    raise ValueError(f"Unexpected value {word}.")
+def _no_number(token: str) -> float:
+    raise ValueError(f"Unexpected value {token}.")
 
 
 def _unknown(request: Request, status: int) -> ArmError:
@@ -229,8 +229,8 @@ def _unknown(request: Request, status: int) -> ArmError:
         return ArmError(405, "MethodNotAllowed", message)
     if (request.url.path.lower() + "/").startswith(OF_THE_EMULATOR):
         paths = {r.path for r in request.app.routes if r.path.startswith(OF_THE_EMULATOR)}
-        there = ", ".join(sorted(paths))
-        return ArmError(404, "NotFound", f"There is no {request.url.path}; there is {there}.")
+        offered = ", ".join(sorted(paths))
+        return ArmError(404, "NotFound", f"There is no {request.url.path}; there is {offered}.")
     if not request.url.path.lower().startswith(GUARDED):
         return ArmError(
             404,

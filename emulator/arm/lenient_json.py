@@ -12,7 +12,7 @@ BARE_KEY = re.compile(STRING + r"|([A-Za-z_$][\w$]*)(?=\s*:)", re.DOTALL)
 
 def loads(text: str) -> Any:  # noqa: ANN401 - JSON
     """Parse lenient JSON, or raise ValueError."""
-    text = COMMENT.sub(lambda found: found[1] or " ", text)
-    text = COMMA.sub(lambda found: found[1] or "", text)
-    text = BARE_KEY.sub(lambda found: found[1] or f'"{found[2]}"', text)
+    text = COMMENT.sub(lambda match: match[1] or " ", text)
+    text = COMMA.sub(lambda match: match[1] or "", text)
+    text = BARE_KEY.sub(lambda match: match[1] or f'"{match[2]}"', text)
     return json.loads(text, strict=False)

@@ -11,7 +11,7 @@ from emulator.core.errors import invalid
 Row = Mapping[str, Any]
 Test = Callable[[Row], bool]
 CLAUSE = re.compile(r"\s*([\w/]+)\s+eq\s+'((?:[^']|'')*)'\s*", re.IGNORECASE)
-MOST = 20  # comparisons in one filter, by a user's count
+MAX_CLAUSES = 20  # comparisons in one filter, by a user's count
 FIELDS = {
     "resourcetype": "type",
     "name": "name",
@@ -30,14 +30,14 @@ class BadFilter(Exception):
 
 def parse(text: str, fields: Mapping[str, str], *, fold: bool) -> Test:
     """Return the filter as a test of rows; ``fields`` maps names in lower case to members."""
-    wanted: list[tuple[str, str]] = []
+    criteria: list[tuple[str, str]] = []
     for clause in re.split(r"\band\b(?=(?:[^']*'[^']*')*[^']*$)", text, flags=re.IGNORECASE):
-        found = CLAUSE.fullmatch(clause)
-        name = fields.get(found[1].lower()) if found else None
-        if found is None or name is None or len(wanted) == MOST:
+        match = CLAUSE.fullmatch(clause)
+        name = fields.get(match[1].lower()) if match else None
+        if match is None or name is None or len(criteria) == MAX_CLAUSES:
             raise BadFilter
-        wanted.append((name, _case(found[2].replace("''", "'"), fold=fold)))
-    return lambda row: all(_case(row.get(name), fold=fold) == value for name, value in wanted)
+        criteria.append((name, _case(match[2].replace("''", "'"), fold=fold)))
+    return lambda row: all(_case(row.get(name), fold=fold) == value for name, value in criteria)
 
 
 def _case(value: object, *, fold: bool) -> str:
@@ -61,18 +61,18 @@ def narrowed(request: Request, rows: list[dict[str, Any]]) -> list[dict[str, Any
 
 def _test(text: str) -> Test:
     """Return a filter as a test of rows: by tag, or by other members, which Azure does not mix."""
-    if found := TAG.fullmatch(text):
-        return _test_of_tags(found)
+    if match := TAG.fullmatch(text):
+        return _test_of_tags(match)
     try:
-        wanted = parse(text, FIELDS, fold=True)
+        test = parse(text, FIELDS, fold=True)
     except BadFilter:
         text = f"Invalid $filter '{text}' specified in the query string."
         raise invalid(text, "InvalidFilterInQueryString") from None
-    return lambda row: wanted({**row, "group": str(row.get("id", "")).split("/")[4]})
+    return lambda row: test({**row, "group": str(row.get("id", "")).split("/")[4]})
 
 
-def _test_of_tags(found: re.Match[str]) -> Test:
-    name, value = (text and text.lower() for text in found.group("name", "value"))
+def _test_of_tags(match: re.Match[str]) -> Test:
+    name, value = (text and text.lower() for text in match.group("name", "value"))
 
     def fits(row: Row) -> bool:
         tags = {str(k).lower(): str(v).lower() for k, v in (row.get("tags") or {}).items()}

@@ -53,13 +53,13 @@ def preempt(fabric: Fabric, target: str, *kinds: str) -> float | None:
 
 def headers(request: Request, operation: OperationRow) -> dict[str, str]:
     """Return the addresses at which to poll an operation."""
-    here = f"{base_url(request)}/subscriptions/{operation.subscription}"
+    prefix = f"{base_url(request)}/subscriptions/{operation.subscription}"
     version = request.query_params["api-version"]
     if operation.kind == "delete_group":
-        location = f"{here}/operationresults/{operation.id}?api-version={version}"
+        location = f"{prefix}/operationresults/{operation.id}?api-version={version}"
         return {"Location": location} | RETRY_AFTER
     path = f"providers/Microsoft.Compute/locations/{operation.location}/operations/{operation.id}"
-    url = f"{here}/{path}?p={operation.kind}&api-version={version}"
+    url = f"{prefix}/{path}?p={operation.kind}&api-version={version}"
     return {"Azure-AsyncOperation": url, "Location": f"{url}&monitor=true"} | RETRY_AFTER
 
 
@@ -68,8 +68,8 @@ async def poll(request: Request) -> Response:
     operation = find_operation(request)
     if request.query_params.get("monitor", "").lower() == "true":
         return _result(request, operation)
-    more = RETRY_AFTER if operation.status == "InProgress" else None
-    return JSONResponse(_status(operation), headers=more)
+    extra = RETRY_AFTER if operation.status == "InProgress" else None
+    return JSONResponse(_status(operation), headers=extra)
 
 
 async def result(request: Request) -> Response:

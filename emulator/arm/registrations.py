@@ -40,10 +40,10 @@ async def show_feature(request: Request) -> Response:
 async def change(request: Request) -> Response:
     """Register or unregister, at once; Azure takes minutes for a feature."""
     fabric, (path, _, order) = fabric_of(request), request.url.path.rpartition("/")
-    made = ResourceRow(id=path, type=KIND, location="global", body={}, created_at=fabric.now())
-    fabric.state.remove(made)
+    row = ResourceRow(id=path, type=KIND, location="global", body={}, created_at=fabric.now())
+    fabric.state.remove(row)
     if (order.lower() == "register") is _is_feature(path):
-        fabric.state.put(made)
+        fabric.state.put(row)
     fabric.changed()
     return JSONResponse({"id": path})
 

@@ -18,8 +18,8 @@ from emulator.core.errors import invalid, refuse_unknown
 if TYPE_CHECKING:
     from emulator.fabric import Fabric
 
-ANSWERED = 1000  # at once
-ASKED = ("method", "path", "since", "limit")
+MAX_ENTRIES = 1000  # at once
+PARAMETERS = ("method", "path", "since", "limit")
 VM = re.compile(r"^/vm/([^/]+)")
 SECRET = re.compile(r"(?i)\b(sig|token|secret|password|code|key)=[^&]*")
 
@@ -60,10 +60,10 @@ class Logged:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass it on, and look at the answer."""
-        if scope["type"] != "http" or _looks(scope["path"]):
+        if scope["type"] != "http" or _is_excluded(scope["path"]):
             await self._app(scope, receive, send)
             return
-        began, at, status = time.perf_counter(), self._fabric.now(), 0
+        start, at, status = time.perf_counter(), self._fabric.now(), 0
         path, vm = self._masked(scope["path"])
 
         async def send_seen(message: Message) -> None:
@@ -75,7 +75,7 @@ class Logged:
         try:
             await self._app(scope, receive, send_seen)
         finally:
-            seconds = time.perf_counter() - began
+            seconds = time.perf_counter() - start
             self._fabric.requests.add(
                 lambda number: LoggedRequest(
                     id=number,
@@ -94,8 +94,8 @@ class Logged:
         named = VM.match(path)
         if not named:
             return path, ""
-        found = self._fabric.by_token(named[1])
-        vm = found[0].vm_name(found[1]) if found else "a VM that is gone"
+        owner = self._fabric.by_token(named[1])
+        vm = owner[0].vm_name(owner[1]) if owner else "a VM that is gone"
         return VM.sub("/vm/…", path), vm
 
 
@@ -105,36 +105,36 @@ async def list_requests(request: Request) -> Response:
     At most ?limit= of them; while ``nextSince`` is there, ask again with it.
     """
     query = request.query_params
-    refuse_unknown(query, ASKED, "parameter")
+    refuse_unknown(query, PARAMETERS, "parameter")
     fits = _filter(query.get("method", ""), query.get("path", ""), _number(query, "since", 0))
-    limit = max(1, min(_number(query, "limit", ANSWERED), ANSWERED))
-    found = list(islice(filter(fits, request.app.state.fabric.requests.entries), limit + 1))
-    answer: dict[str, object] = {"value": [asdict(entry) for entry in found[:limit]]}
-    if len(found) > limit:
-        answer["nextSince"] = found[limit - 1].id
+    limit = max(1, min(_number(query, "limit", MAX_ENTRIES), MAX_ENTRIES))
+    matches = list(islice(filter(fits, request.app.state.fabric.requests.entries), limit + 1))
+    answer: dict[str, object] = {"value": [asdict(entry) for entry in matches[:limit]]}
+    if len(matches) > limit:
+        answer["nextSince"] = matches[limit - 1].id
     return JSONResponse(answer)
 
 
-def _looks(path: str) -> bool:
+def _is_excluded(path: str) -> bool:
     """Whether a request only reads the log or the page: those would push out the others."""
     return path == "/" or path.startswith("/_emulator/")
 
 
 def _filter(method: str, path: str, since: int) -> Callable[[LoggedRequest], bool]:
     try:
-        wanted = re.compile(path, re.IGNORECASE)
+        pattern = re.compile(path, re.IGNORECASE)
     except re.error as error:
         raise invalid(f"'path' is no regular expression: {error}.") from None
 
     def fits(entry: LoggedRequest) -> bool:
         same = method.upper() in ("", entry.method)
-        return same and entry.id > since and wanted.search(entry.path) is not None
+        return same and entry.id > since and pattern.search(entry.path) is not None
 
     return fits
 
 
-def _number(query: QueryParams, name: str, otherwise: int) -> int:
-    text = query.get(name, str(otherwise))
+def _number(query: QueryParams, name: str, default: int) -> int:
+    text = query.get(name, str(default))
     if not (text.isascii() and text.isdigit()):
         raise invalid(f"'{name}' must be a number, not '{text}'.")
     return int(text)

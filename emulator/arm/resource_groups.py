@@ -28,19 +28,19 @@ async def put(request: Request) -> Response:
     old = _lookup(request)
     if old and old.deleting:
         raise _being_deleted(old)
-    place, regions = region_name(body["location"]), catalog().locations
-    if place not in regions:
+    location, regions = region_name(body["location"]), catalog().locations
+    if location not in regions:
         raise invalid(
-            f"The provided location '{place}' is not available for resource group. List of "
+            f"The provided location '{location}' is not available for resource group. List of "
             f"available regions is '{','.join(sorted(regions))}'.",
             "LocationNotAvailableForResourceGroup",
         )
-    group = old or ResourceGroup(names["subscription"], names["group"], place, {})
-    if place != group.location:
+    group = old or ResourceGroup(names["subscription"], names["group"], location, {})
+    if location != group.location:
         raise ArmError(
             409,
             "InvalidResourceGroupLocation",
-            f"Invalid resource group location '{place}'. The Resource group already exists "
+            f"Invalid resource group location '{location}'. The Resource group already exists "
             f"in location '{group.location}'.",
         )
     group = fabric.state.put(replace(group, tags=tags_of(body)))
@@ -65,11 +65,11 @@ async def get(request: Request) -> Response:
 
 async def list_all(request: Request) -> Response:
     """List those of the subscription."""
-    wanted = request.path_params["subscription"].lower()
+    subscription = request.path_params["subscription"].lower()
     fabric, caller = fabric_of(request), request.scope["caller"]
     rows = [g for g in fabric.state.groups.values() if enforcement.sees(fabric, caller, g.key)]
-    found = [group_body(g) for g in rows if g.subscription.lower() == wanted]
-    return page(request, narrowed(request, found))
+    bodies = [group_body(g) for g in rows if g.subscription.lower() == subscription]
+    return page(request, narrowed(request, bodies))
 
 
 async def delete(request: Request) -> Response:

@@ -20,7 +20,7 @@ from emulator.core.timestamps import timestamp
 from emulator.fabric import Fabric
 
 PLENTY = 1_000_000  # times the limit, where nothing is to be refused
-KEPT = 20_000  # buckets; when there are more, those that are full again are dropped
+MAX_BUCKETS = 20_000  # buckets; when there are more, those that are full again are dropped
 SUBSCRIPTION = re.compile(r"/subscriptions/([^/]+)")
 GROUP = re.compile(r"/subscriptions/[^/]+/resourcegroups/[^/]+")
 SCALE_SET = re.compile(
@@ -65,24 +65,24 @@ class ThrottlingMiddleware:
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Take a token from every bucket that the request is measured by, or refuse it."""
         path = str(scope.get("path", "")).lower()
-        found = SUBSCRIPTION.match(path)
-        if scope["type"] != "http" or not found:
+        match = SUBSCRIPTION.match(path)
+        if scope["type"] != "http" or not match:
             await self._app(scope, receive, send)
             return
         now, kind = self._fabric.now(), ARM_LIMITS.get(scope["method"], "writes")
-        arm = self._bucket(("arm", found[1], kind), BucketLimit.of_arm(kind), now)
-        buckets = self._compute_buckets(scope["method"], path, found[1], now)
-        left = [(f"x-ms-ratelimit-remaining-subscription-{kind}", arm, "")]
-        left += [(REMAINING, bucket, f"Microsoft.Compute/{name};") for name, bucket in buckets]
+        arm = self._bucket(("arm", match[1], kind), BucketLimit.of_arm(kind), now)
+        buckets = self._compute_buckets(scope["method"], path, match[1], now)
+        charges = [(f"x-ms-ratelimit-remaining-subscription-{kind}", arm, "")]
+        charges += [(REMAINING, bucket, f"Microsoft.Compute/{name};") for name, bucket in buckets]
         refusal: Response | None = None
         if arm.tokens < 1:
-            refusal = _too_many_for_arm(kind, found[1], arm.wait(now))
+            refusal = _too_many_for_arm(kind, match[1], arm.wait(now))
         elif empty := next(((n, b) for n, b in buckets if b.tokens < 1), None):
             refusal = _refusal(*empty, now)
         else:
-            for _, bucket, _ in left:
+            for _, bucket, _ in charges:
                 bucket.tokens -= 1
-        await (refusal or self._app)(scope, receive, _telling(send, left))
+        await (refusal or self._app)(scope, receive, _with_remaining_headers(send, charges))
 
     def _compute_buckets(
         self, method: str, path: str, subscription: str, now: float
@@ -96,21 +96,21 @@ class ThrottlingMiddleware:
             named = re.match(rf".*?{policy.measured}", path)
             key = ("resource", policy.name, named[0] if named else path)
             rows.append((f"{policy.name}Resource", self._bucket(key, policy.resource, now)))
-        place = ("subscription", policy.name, subscription, self._region(path))
-        bucket = self._bucket(place, policy.subscription, now)
+        scope_key = ("subscription", policy.name, subscription, self._region(path))
+        bucket = self._bucket(scope_key, policy.subscription, now)
         return [*rows, (f"{policy.name}SubscriptionMaximum", bucket)]
 
     def _region(self, path: str) -> str:
         """Return the region of the scale set in the path, or else that of its group."""
         state = self._fabric.state
-        if (found := SCALE_SET.match(path)) and found[0] in state.scale_sets:
-            return state.scale_sets[found[0]].location
-        if (found := GROUP.match(path)) and found[0] in state.groups:
-            return state.groups[found[0]].location
+        if (match := SCALE_SET.match(path)) and match[0] in state.scale_sets:
+            return state.scale_sets[match[0]].location
+        if (match := GROUP.match(path)) and match[0] in state.groups:
+            return state.groups[match[0]].location
         return ""
 
     def _bucket(self, key: Key, limit: BucketLimit, now: float) -> RefillBucket:
-        if len(self._buckets) > KEPT:
+        if len(self._buckets) > MAX_BUCKETS:
             self._drop_full(now)
         if key not in self._buckets:
             refill, capacity = limit.refill * self._times, limit.capacity * self._times
@@ -126,17 +126,17 @@ class ThrottlingMiddleware:
                 del self._buckets[key]
 
 
-def _telling(send: Send, left: list[tuple[str, RefillBucket, str]]) -> Send:
+def _with_remaining_headers(send: Send, charges: list[tuple[str, RefillBucket, str]]) -> Send:
     """Send with the headers; a planted fault that has its own keeps them."""
 
     async def send_telling(message: Message) -> None:
         if message["type"] == "http.response.start":
             headers = MutableHeaders(scope=message)
-            told = REMAINING in headers
-            for name, bucket, prefix in left:
-                if not (told and name == REMAINING):
+            has_remaining = REMAINING in headers
+            for name, bucket, prefix in charges:
+                if not (has_remaining and name == REMAINING):
                     headers.append(name, f"{prefix}{bucket.tokens}")
-            if len(left) > 1:
+            if len(charges) > 1:
                 headers["x-ms-request-charge"] = "1"
         await send(message)
 
@@ -156,7 +156,7 @@ def too_many(
     name: str, window: tuple[float, float], allowed: int, measured: int
 ) -> dict[str, object]:
     """Return the error with which Microsoft.Compute throttles, as JSON travels."""
-    told = {
+    measurement = {
         "operationGroup": name,
         "startTime": timestamp(window[0]),
         "endTime": timestamp(window[1]),
@@ -167,7 +167,9 @@ def too_many(
         "code": "OperationNotAllowed",
         "message": "The server rejected the request because too many requests have been received "
         "for this subscription.",
-        "details": [{"code": "TooManyRequests", "target": name, "message": json.dumps(told)}],
+        "details": [
+            {"code": "TooManyRequests", "target": name, "message": json.dumps(measurement)}
+        ],
     }
 
 

@@ -72,7 +72,7 @@ def policy_of(method: str, path: str, *, exists: bool) -> ThrottlingPolicy | Non
     verb = "NEW" if method == "PUT" and not exists else method
     for methods, pattern, name, subscription, resource, measured in RULES:
         if verb in methods.split() and re.search(pattern + "/?$", path):
-            own = BucketLimit(resource, 3 * resource) if resource else None
-            whole = BucketLimit(subscription, 3 * subscription)
-            return ThrottlingPolicy(name, whole, own, measured)
+            resource_limit = BucketLimit(resource, 3 * resource) if resource else None
+            subscription_limit = BucketLimit(subscription, 3 * subscription)
+            return ThrottlingPolicy(name, subscription_limit, resource_limit, measured)
     return None

@@ -42,10 +42,10 @@ def scale_set_body(scale_set: ScaleSetRow, expand: Collection[str] = ()) -> dict
     }
     properties = {**scale_set.model["properties"], **facts}
     if scale_set.profile:
-        shown = filled_in.profile(scale_set.profile)
+        profile = filled_in.profile(scale_set.profile)
         if "userdata" not in expand:
-            shown.pop("userData", None)
-        properties["virtualMachineProfile"] = shown
+            profile.pop("userData", None)
+        properties["virtualMachineProfile"] = profile
     model = dict(scale_set.model)
     if not scale_set.mixed_size:
         model["sku"] = {"tier": "Standard", **model["sku"]}
@@ -117,10 +117,10 @@ def virtual_machine_body(
 def instance_view(fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     """Return the view of one VM, as in VirtualMachine_Get_InstanceView of Azure's specs."""
     code = provisioning(instance).lower()
-    made = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
+    status = _status(f"ProvisioningState/{code}", f"Provisioning {code}")
     if instance.error and code == "failed":
-        made = _failed(instance.error)
-    statuses = [made | {"time": timestamp(instance.created_at)}]
+        status = _failed(instance.error)
+    statuses = [status | {"time": timestamp(instance.created_at)}]
     view = {"platformUpdateDomain": 0, "platformFaultDomain": 0, "statuses": statuses}
     state = power(fabric, instance)
     if not state:
@@ -128,7 +128,7 @@ def instance_view(fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow)
     statuses.append(_status(f"PowerState/{state}", f"VM {state}"))
     storage = filled_in.storage(scale_set, instance)
     names = [disk["name"] for disk in (storage["osDisk"], *storage["dataDisks"])]
-    view["disks"] = [{"name": name, "statuses": [made]} for name in names]
+    view["disks"] = [{"name": name, "statuses": [status]} for name in names]
     if "diagnosticsProfile" in scale_set.profile:
         view["bootDiagnostics"] = {}  # managed: no addresses of blobs
     if state != "running":
@@ -152,8 +152,8 @@ def power(fabric: Fabric, instance: InstanceRow) -> str:
         return "stopped"
     if not instance.booted:
         return "starting"
-    seen = fabric.running(instance) or processes.crashed(fabric.folder(instance))
-    return "running" if seen else "stopped"
+    is_up = fabric.running(instance) or processes.crashed(fabric.folder(instance))
+    return "running" if is_up else "stopped"
 
 
 def provisioning(instance: InstanceRow) -> str:
@@ -171,7 +171,7 @@ def _machine(scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
     profile = scale_set.profile
     name = (filled_in.cards(profile) or [{}])[0].get("name") or "primary"
     card = f"{scale_set.vm_resource_id(instance)}/networkInterfaces/{name}"
-    more = {k: profile[k] for k in ("diagnosticsProfile", "securityProfile") if profile.get(k)}
+    extra = {k: profile[k] for k in ("diagnosticsProfile", "securityProfile") if profile.get(k)}
     return {
         "vmId": instance.vm_id,
         "provisioningState": provisioning(instance),
@@ -180,7 +180,7 @@ def _machine(scale_set: ScaleSetRow, instance: InstanceRow) -> dict[str, Any]:
         "osProfile": filled_in.system(profile, scale_set.computer_name(instance)),
         "networkProfile": {"networkInterfaces": [{"id": card}]},
         "timeCreated": timestamp(instance.created_at),
-        **more,
+        **extra,
     }
 
 
@@ -195,10 +195,10 @@ def _expanded(
     fabric: Fabric, scale_set: ScaleSetRow, instance: InstanceRow, expand: Collection[str]
 ) -> dict[str, Any]:
     data = scale_set.profile.get("userData")
-    more = {"userData": data} if data and "userdata" in expand else {}
+    extra = {"userData": data} if data and "userdata" in expand else {}
     if "instanceview" in expand:
-        more["instanceView"] = instance_view(fabric, scale_set, instance)
-    return more
+        extra["instanceView"] = instance_view(fabric, scale_set, instance)
+    return extra
 
 
 def _failed(why: dict[str, str]) -> dict[str, Any]:

@@ -24,15 +24,15 @@ def grant(
     now: float,
 ) -> Verdict:
     """Return the instances that get a machine. `/_emulator/capacity` is one more limit."""
-    place = f"{scale_set.location}/{scale_set.vm_size}".lower()
-    left = state.globals.capacity.get(place)
-    if left is not None and left < len(waiting):
+    key = f"{scale_set.location}/{scale_set.vm_size}".lower()
+    remaining = state.globals.capacity.get(key)
+    if remaining is not None and remaining < len(waiting):
         return [], refusal("AllocationFailed")
     fitting, short = _fitting(state, spot_capacity, scale_set, waiting, now)
     if short and not _partial(short, scale_set, waiting):
         fitting = []
-    if left is not None:
-        capacity = state.globals.capacity | {place: left - len(fitting)}
+    if remaining is not None:
+        capacity = state.globals.capacity | {key: remaining - len(fitting)}
         state.change(state.globals, capacity=capacity)
     zonal = "Zonal" if scale_set.model.get("zones") else ""
     return fitting, refusal(f"{zonal}AllocationFailed") if short else None
@@ -40,14 +40,14 @@ def grant(
 
 def room(state: EmulatorState, spot_capacity: SpotCapacity, pool: CapacityPool, now: float) -> int:
     """Return how many more machines a pool has, now and in the future that Azure knows."""
-    held = staying = 0
+    used = staying = 0
     for scale_set in state.scale_sets.values():
         for instance in scale_set.instances.values():
             if instance.phase == "allocated" and spot_capacity.pool(scale_set, instance) == pool:
-                held += 1
+                used += 1
                 staying += not leaving(instance)
     later = pool.lowest(now, now + spot_capacity.foresight)
-    return max(min(pool.now(now) - held, later - staying), 0)
+    return max(min(pool.now(now) - used, later - staying), 0)
 
 
 def leaving(instance: InstanceRow) -> bool:

@@ -24,14 +24,14 @@ from typing import Any
 from emulator.capacity.traces import Constant, MachinesOverTime, Random, Recorded
 from emulator.core.errors import invalid
 
-PLACE = ("region", "zone", "size", "priority")
+PLACE_MEMBERS = ("region", "zone", "size", "priority")
 DEFAULTS = {"seed": 0, "without_notice": 0.1, "victims": "random", "partial": 0.5}
 OF_KIND: dict[str, dict[str, Any]] = {
     "constant": {"capacity": 0},
     "random": {"total": 32, "orders_per_hour": 0.5, "order_size": 8.0, "order_hours": 4.0},
     "trace": {"file": None, "data": None, "gap_seconds": None, "start": 0, "times": 1},
 }
-WHOLE = ("capacity", "total", "times")
+INTEGERS = ("capacity", "total", "times")
 SHARES = ("without_notice", "partial")
 FOREVER = 1e11  # seconds since 1970
 AMOUNTS = ("orders_per_hour", "order_size", "order_hours", "gap_seconds")
@@ -45,7 +45,7 @@ class CapacityEntry:
     zone: str
     size: str
     spot: bool
-    given: dict[str, Any]  # as given, with the recording in it
+    document: dict[str, Any]  # as given, with the recording in it
 
     @property
     def place(self) -> tuple[str, str, str, bool]:
@@ -54,28 +54,28 @@ class CapacityEntry:
 
     def fits(self, region: str, zone: str, size: str, *, spot: bool) -> bool:
         """Whether it applies to that place; all in lower case."""
-        wanted = ((self.region, region), (self.zone, zone), (self.size, size))
-        return self.spot is spot and all(mine in ("", other) for mine, other in wanted)
+        criteria = ((self.region, region), (self.zone, zone), (self.size, size))
+        return self.spot is spot and all(own in ("", value) for own, value in criteria)
 
     def option(self, name: str) -> Any:  # noqa: ANN401 - as JSON has it
         """Return the entry's value for one of DEFAULTS, or the default."""
-        return self.given.get(name, DEFAULTS[name])
+        return self.document.get(name, DEFAULTS[name])
 
     def trace(self, region: str, size: str) -> MachinesOverTime:
         """Return the capacity over time of one size in one region."""
-        told = OF_KIND[self.given["kind"]] | self.given
-        if self.given["kind"] == "constant":
-            return Constant(told["capacity"])
-        if self.given["kind"] == "random":
+        settings = OF_KIND[self.document["kind"]] | self.document
+        if self.document["kind"] == "constant":
+            return Constant(settings["capacity"])
+        if self.document["kind"] == "random":
             return Random(
                 seed=f"{self.option('seed')}/{region}/{self.zone}/{size}/{self.spot}",
-                total=told["total"],
-                orders_per_hour=told["orders_per_hour"],
-                order_size=told["order_size"],
-                order_hours=told["order_hours"],
+                total=settings["total"],
+                orders_per_hour=settings["orders_per_hour"],
+                order_size=settings["order_size"],
+                order_hours=settings["order_hours"],
             )
-        counts = tuple(count * told["times"] for count in told["data"])
-        return Recorded(counts, float(told["gap_seconds"]), _moment(told["start"]))
+        counts = tuple(count * settings["times"] for count in settings["data"])
+        return Recorded(counts, float(settings["gap_seconds"]), _moment(settings["start"]))
 
 
 def read(file: Path) -> list[CapacityEntry]:
@@ -93,20 +93,20 @@ def parse(entry: Any, folder: Path) -> CapacityEntry:  # noqa: ANN401 - as it ca
     """Check an entry, and take in the file that it names; ArmError for what is none."""
     if not isinstance(entry, dict) or entry.get("kind") not in OF_KIND:
         raise invalid(f"The 'kind' of a capacity entry must be one of {', '.join(OF_KIND)}.")
-    known = {*PLACE, "kind", *DEFAULTS, *OF_KIND[entry["kind"]]}
-    if unknown := sorted(set(entry) - known):
-        has = ", ".join(sorted(known))
-        raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {has}.")
+    allowed = {*PLACE_MEMBERS, "kind", *DEFAULTS, *OF_KIND[entry["kind"]]}
+    if unknown := sorted(set(entry) - allowed):
+        members = ", ".join(sorted(allowed))
+        raise invalid(f"A {entry['kind']} entry has no member {unknown[0]!r}; it has {members}.")
     region, zone, size = (_text(entry, name) for name in ("region", "zone", "size"))
     priority = _text(entry, "priority") or "spot"
     if not region or priority not in ("spot", "regular"):
         raise invalid(
             "A capacity entry needs a 'region' (or *); its 'priority' is Spot or Regular."
         )
-    whole = _with_recording(entry, folder) if entry["kind"] == "trace" else dict(entry)
-    for name, value in whole.items():
+    complete = _with_recording(entry, folder) if entry["kind"] == "trace" else dict(entry)
+    for name, value in complete.items():
         _check(name, value)
-    return CapacityEntry("" if region == "*" else region, zone, size, priority == "spot", whole)
+    return CapacityEntry("" if region == "*" else region, zone, size, priority == "spot", complete)
 
 
 def _text(entry: dict[str, Any], name: str) -> str:
@@ -120,27 +120,27 @@ def _text(entry: dict[str, Any], name: str) -> str:
 def _with_recording(entry: dict[str, Any], folder: Path) -> dict[str, Any]:
     """Return the entry with the recording in it, so that it outlives the file."""
     if "file" not in entry:
-        whole = dict(entry)
+        complete = dict(entry)
     else:
         file = folder / str(entry["file"])
         try:
             recording = json.loads(file.read_text())
             gap = recording["metadata"]["gap_seconds"]
-            whole = {**entry, "data": recording["data"], "gap_seconds": gap}
+            complete = {**entry, "data": recording["data"], "gap_seconds": gap}
         except (OSError, ValueError, KeyError, TypeError) as error:
             form = '{"metadata": {"gap_seconds": g}, "data": [n, ...]}'
             raise invalid(f"{file} cannot be read as {form}: {error!r}") from error
-    data = whole.get("data")
+    data = complete.get("data")
     if not isinstance(data, list) or not data or not all(_count(n) for n in data):
         raise invalid("A trace needs a 'file', or counts of machines in 'data'.")
-    gap = whole.get("gap_seconds")
+    gap = complete.get("gap_seconds")
     if not _number(gap) or gap < 1:  # type: ignore[operator] # a number, so
         raise invalid("A trace needs 'gap_seconds', from one count to the next; at least 1.")
-    return whole
+    return complete
 
 
 def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
-    if name in WHOLE and not _count(value):
+    if name in INTEGERS and not _count(value):
         raise invalid(f"'{name}' of a capacity entry must be a number of machines, not {value!r}.")
     if name in SHARES and not (_number(value) and value <= 1):
         raise invalid(f"'{name}' of a capacity entry is a share, from 0 to 1, not {value!r}.")
@@ -162,15 +162,15 @@ def _moment(value: Any) -> float:  # noqa: ANN401 - as it came
     if isinstance(value, int | float) and math.isfinite(value) and abs(value) < FOREVER:
         return float(value)
     try:
-        found = datetime.fromisoformat(value)
+        moment = datetime.fromisoformat(value)
     except (TypeError, ValueError) as error:
         raise invalid(
             f"'start' of a capacity entry must be a time (2026-11-20T12:00:00Z), not {value!r}; "
             "now is for what is posted to /_emulator/spotCapacity."
         ) from error
-    if found.tzinfo is None:
+    if moment.tzinfo is None:
         raise invalid(f"'start' of a capacity entry needs a time zone: {value!r}.")
-    return found.timestamp()
+    return moment.timestamp()
 
 
 def _count(value: Any) -> bool:  # noqa: ANN401 - as it came

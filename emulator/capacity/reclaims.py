@@ -13,23 +13,23 @@ from emulator.compute import evictions
 from emulator.core.state import ANY_PRICE, InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
-Found = tuple[ScaleSetRow, InstanceRow]
+Machine = tuple[ScaleSetRow, InstanceRow]
 
 
-def carry_on(fabric: Fabric, now: float) -> bool:
+def begin_due_evictions(fabric: Fabric, now: float) -> bool:
     """Begin every eviction that is due; a chore."""
     if not fabric.spot_capacity.entries:
         return False
-    staying: dict[Place, tuple[CapacityPool, list[Found]]] = {}
+    staying: dict[Place, tuple[CapacityPool, list[Machine]]] = {}
     for scale_set in fabric.state.scale_sets.values():
         if scale_set.spot:
             _gather(fabric, scale_set, staying)
-    begun = [_make_room(fabric, pool, held, now) for pool, held in staying.values()]
+    begun = [_make_room(fabric, pool, machines, now) for pool, machines in staying.values()]
     return any([*begun, _hold_to_max_price(fabric, now)])
 
 
 def _gather(
-    fabric: Fabric, scale_set: ScaleSetRow, staying: dict[Place, tuple[CapacityPool, list[Found]]]
+    fabric: Fabric, scale_set: ScaleSetRow, staying: dict[Place, tuple[CapacityPool, list[Machine]]]
 ) -> None:
     """Add the Spot instances that have machines and are to keep them to their pools."""
     pools: dict[str, CapacityPool | None] = {}  # by zone
@@ -42,31 +42,31 @@ def _gather(
             staying.setdefault(pool.key, (pool, []))[1].append((scale_set, instance))
 
 
-def _make_room(fabric: Fabric, pool: CapacityPool, held: list[Found], now: float) -> bool:
+def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Machine], now: float) -> bool:
     """Evict as many as there will be no machines for, each when it is wanted back."""
     horizon = now + fabric.spot_capacity.foresight
-    if len(held) <= pool.lowest(now, horizon):
+    if len(machines) <= pool.lowest(now, horizon):
         return False
-    going = _victims(pool, held)
+    victims = _victims(pool, machines)
     for wanted_at, count in pool.trace.steps(now, horizon):
-        while len(going) > count:
-            scale_set, instance = going.pop(0)
+        while len(victims) > count:
+            scale_set, instance = victims.pop(0)
             at = max(wanted_at, now + fabric.settings.notice_seconds)
             _evict(fabric, pool, (scale_set, instance), now, at)
     return True
 
 
-def _victims(pool: CapacityPool, held: list[Found]) -> list[Found]:
+def _victims(pool: CapacityPool, machines: list[Machine]) -> list[Machine]:
     if pool.entry.option("victims") == "newest":
-        return sorted(held, key=lambda found: -found[1].created_at)
-    return sorted(held, key=lambda found: _draw(pool, found[0], found[1], "victim"))
+        return sorted(machines, key=lambda vm: -vm[1].created_at)
+    return sorted(machines, key=lambda vm: _draw(pool, vm[0], vm[1], "victim"))
 
 
-def _evict(fabric: Fabric, pool: CapacityPool, found: Found, now: float, at: float) -> None:
-    if _draw(pool, *found, "notice") < pool.entry.option("without_notice"):
-        evictions.strike(fabric.state, found[1], at)
+def _evict(fabric: Fabric, pool: CapacityPool, vm: Machine, now: float, at: float) -> None:
+    if _draw(pool, *vm, "notice") < pool.entry.option("without_notice"):
+        evictions.strike(fabric.state, vm[1], at)
     else:
-        evictions.announce(fabric.state, found[1], now, at - now)
+        evictions.announce(fabric.state, vm[1], now, at - now)
 
 
 def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
@@ -86,6 +86,6 @@ def _hold_to_max_price(fabric: Fabric, now: float) -> bool:
     return begun
 
 
-def _draw(pool: CapacityPool, scale_set: ScaleSetRow, instance: InstanceRow, what: str) -> float:
-    seed = f"{pool.entry.option('seed')}/{what}/{scale_set.vm_name(instance)}"
+def _draw(pool: CapacityPool, scale_set: ScaleSetRow, instance: InstanceRow, purpose: str) -> float:
+    seed = f"{pool.entry.option('seed')}/{purpose}/{scale_set.vm_name(instance)}"
     return random.Random(seed).random()  # noqa: S311 - simulation, no secret

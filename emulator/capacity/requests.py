@@ -18,9 +18,9 @@ async def post(request: Request) -> Response:
     entries = [entries] if isinstance(entries, dict) else entries
     if not isinstance(entries, list):
         raise invalid("The body must be a capacity entry, or a list of them.")
-    fresh = fabric.spot_capacity.post([_dated(entry, fabric.now()) for entry in entries])
+    added = fabric.spot_capacity.post([_dated(entry, fabric.now()) for entry in entries])
     fabric.changed()
-    return JSONResponse({"value": [_row(s, fabric.now()) for s in fresh]}, status_code=201)
+    return JSONResponse({"value": [_row(s, fabric.now()) for s in added]}, status_code=201)
 
 
 async def get(request: Request) -> Response:
@@ -34,9 +34,9 @@ async def delete(request: Request) -> Response:
     """Remove posted entries: all, or of ?region= and ?size=. That of --spot-capacity stays."""
     refuse_unknown(request.query_params, ("region", "size"), "parameter")
     fabric, query = fabric_of(request), request.query_params
-    gone = fabric.spot_capacity.clear(query.get("region", ""), query.get("size", ""))
+    count = fabric.spot_capacity.clear(query.get("region", ""), query.get("size", ""))
     fabric.changed()
-    return JSONResponse({"cleared": gone})
+    return JSONResponse({"cleared": count})
 
 
 def _dated(entry: Any, now: float) -> Any:  # noqa: ANN401 - as it came
@@ -47,6 +47,6 @@ def _dated(entry: Any, now: float) -> Any:  # noqa: ANN401 - as it came
 
 def _row(entry: CapacityEntry, now: float) -> dict[str, Any]:
     """Return an entry without its recording, with the present capacity."""
-    shown = {k: v for k, v in entry.given.items() if k != "data"}
-    there = at(entry.trace(entry.region, entry.size), now)
-    return shown | {"capacity_now": there}
+    members = {k: v for k, v in entry.document.items() if k != "data"}
+    capacity = at(entry.trace(entry.region, entry.size), now)
+    return members | {"capacity_now": capacity}

@@ -38,10 +38,10 @@ def band(traces: list[MachinesOverTime], now: float) -> str:
     """Return the band of the average percentage of machines taken back per hour."""
     since = now - BAND_DAYS * DAY
     hours = sum(machine_hours(trace, since, now) for trace in traces)
-    taken = sum(falls(trace, since, now) for trace in traces)
+    evicted = sum(falls(trace, since, now) for trace in traces)
     if not hours:
         return "20+" if traces else "0-5"
-    rate = 100 * taken / hours
+    rate = 100 * evicted / hours
     return next((name for end, name in BANDS if rate < end), "20+")
 
 
@@ -50,5 +50,5 @@ def _scarcity(traces: list[MachinesOverTime], day: float) -> float:
     most = sum(trace.plenty for trace in traces) * DAY / HOUR
     if not most:
         return 1.0 if traces else 0.0
-    there = sum(machine_hours(trace, day - DAY, day) for trace in traces)
-    return min(max(1 - there / most, 0.0), 1.0)
+    available = sum(machine_hours(trace, day - DAY, day) for trace in traces)
+    return min(max(1 - available / most, 0.0), 1.0)

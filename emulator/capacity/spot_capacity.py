@@ -55,22 +55,22 @@ class SpotCapacity:
 
     def post(self, entries: list[Any]) -> list[CapacityEntry]:
         """Set the capacity of these places from now on, or raise ArmError."""
-        fresh = [parse(entry, Path.cwd()) for entry in entries]
-        self._posted = _override(self._posted, fresh)
+        added = [parse(entry, Path.cwd()) for entry in entries]
+        self._posted = _override(self._posted, added)
         self._write()
-        return fresh
+        return added
 
     def clear(self, region: str = "", size: str = "") -> int:
         """Take back what was posted, all of it or that of a place; the base stays."""
-        kept = [
+        remaining = [
             entry
             for entry in self._posted
             if region.lower() not in ("", entry.region) or size.lower() not in ("", entry.size)
         ]
-        gone = len(self._posted) - len(kept)
-        self._posted = kept
+        removed = len(self._posted) - len(remaining)
+        self._posted = remaining
         self._write()
-        return gone
+        return removed
 
     def pool(self, scale_set: ScaleSetRow, instance: InstanceRow) -> CapacityPool | None:
         """Return the pool that an instance takes its machine from; None where it is unlimited."""
@@ -83,10 +83,10 @@ class SpotCapacity:
         self, region: str, zone: str, size: str, *, spot: bool = True
     ) -> CapacityPool | None:
         """Return the pool of a place. Without a zone, entries for zones do not count."""
-        place = region.lower(), zone, size.lower(), spot
-        if place not in self._pools:
-            self._pools[place] = self._find(*place)
-        return self._pools[place]
+        key = region.lower(), zone, size.lower(), spot
+        if key not in self._pools:
+            self._pools[key] = self._find(*key)
+        return self._pools[key]
 
     def spot_price(self, region: str, size: str, now: float) -> Decimal | None:
         """US dollars per hour; None where the size is not sold. Scarcity raises it, day by day."""
@@ -121,9 +121,9 @@ class SpotCapacity:
         return None
 
     def _write(self) -> None:
-        fresh = self._file.with_suffix(".new")
-        fresh.write_text(json.dumps([entry.given for entry in self._posted]))
-        fresh.replace(self._file)
+        temporary = self._file.with_suffix(".new")
+        temporary.write_text(json.dumps([entry.document for entry in self._posted]))
+        temporary.replace(self._file)
         self._arrange()
 
     def _arrange(self) -> None:

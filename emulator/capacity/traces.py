@@ -62,11 +62,11 @@ class Recorded:
     def steps(self, since: float, until: float) -> Steps:
         """Return the recorded counts, without those that change nothing."""
         first, last = (int((at - self.start) // self.gap) for at in (since, until))
-        found = [(since, self._count(first))]
+        changes = [(since, self._count(first))]
         for tick in range(first + 1, last + 1):
-            if self._count(tick) != found[-1][1]:
-                found.append((self.start + tick * self.gap, self._count(tick)))
-        return found
+            if self._count(tick) != changes[-1][1]:
+                changes.append((self.start + tick * self.gap, self._count(tick)))
+        return changes
 
     def _count(self, tick: int) -> int:
         return self.counts[tick % len(self.counts)]
@@ -95,12 +95,12 @@ class Random:
 
     def steps(self, since: float, until: float) -> Steps:
         """Day by day, what the orders leave."""
-        found: Steps = []
+        changes: Steps = []
         for day in range(int(since // DAY), int(until // DAY) + 1):
-            found += _day(self, day)
-        first = bisect.bisect_right(found, since, key=lambda step: step[0]) - 1
-        last = bisect.bisect_right(found, until, key=lambda step: step[0])
-        return _changes([(since, found[first][1]), *found[first + 1 : last]])
+            changes += _day(self, day)
+        first = bisect.bisect_right(changes, since, key=lambda step: step[0]) - 1
+        last = bisect.bisect_right(changes, until, key=lambda step: step[0])
+        return _changes([(since, changes[first][1]), *changes[first + 1 : last]])
 
 
 def at(trace: MachinesOverTime, now: float) -> int:
@@ -132,15 +132,15 @@ def _day(trace: Random, day: int) -> Steps:
     reach = int(trace.order_hours * LONGEST_ORDER * HOUR // DAY) + 1
     changes: dict[float, int] = {begin: 0}
     for earlier in range(day - reach, day + 1):
-        for come, gone, size in _orders(trace, earlier):
-            if come < end and gone > begin:
-                changes[max(come, begin)] = changes.get(max(come, begin), 0) + size
-                changes[gone] = changes.get(gone, 0) - size
-    taken, found = 0, []
+        for arrival, departure, size in _orders(trace, earlier):
+            if arrival < end and departure > begin:
+                changes[max(arrival, begin)] = changes.get(max(arrival, begin), 0) + size
+                changes[departure] = changes.get(departure, 0) - size
+    occupied, steps = 0, []
     for moment in sorted(m for m in changes if m < end):
-        taken += changes[moment]
-        found.append((moment, max(trace.total - taken, 0)))
-    return found
+        occupied += changes[moment]
+        steps.append((moment, max(trace.total - occupied, 0)))
+    return steps
 
 
 @lru_cache(maxsize=4096)
@@ -148,17 +148,17 @@ def _orders(trace: Random, day: int) -> tuple[tuple[float, float, int], ...]:
     """Draw the orders that arrive on one day: start, end, number of machines."""
     draw = random.Random(f"{trace.seed}/{day}")  # noqa: S311 - simulation, no secret
     longest = trace.order_hours * LONGEST_ORDER
-    come, found = day * DAY, []
+    arrival, orders = day * DAY, []
     while trace.orders_per_hour > 0:
-        come += draw.expovariate(trace.orders_per_hour) * HOUR
-        if come >= (day + 1) * DAY:
+        arrival += draw.expovariate(trace.orders_per_hour) * HOUR
+        if arrival >= (day + 1) * DAY:
             break
         hours = min(draw.expovariate(1 / trace.order_hours), longest)
         size = 1
         while draw.random() > 1 / trace.order_size:
             size += 1
-        found.append((come, come + hours * HOUR, size))
-    return tuple(found)
+        orders.append((arrival, arrival + hours * HOUR, size))
+    return tuple(orders)
 
 
 def _changes(steps: Steps) -> Steps:

@@ -28,69 +28,69 @@ LINUX = {
 SYSTEM = {"secrets": [], "allowExtensionOperations": True, "requireGuestProvisionSignal": True}
 
 
-def profile(given: Json) -> Json:
+def profile(vm_profile: Json) -> Json:
     """Return a copy of a virtual machine profile as a scale set shows it."""
-    shown = dict(given)
-    if told := given.get("osProfile"):
-        shown["osProfile"] = {**SYSTEM, **told, **_configuration(given)}
-    if given.get("storageProfile"):
-        disk = {"osType": "Linux", **(given["storageProfile"].get("osDisk") or {})}
-        shown["storageProfile"] = {**given["storageProfile"], "osDisk": disk}
-    if found := cards(given):
-        shown["networkProfile"] = {**given["networkProfile"], CARDS: found}
-    return shown
+    filled = dict(vm_profile)
+    if os_profile := vm_profile.get("osProfile"):
+        filled["osProfile"] = {**SYSTEM, **os_profile, **_configuration(vm_profile)}
+    if vm_profile.get("storageProfile"):
+        disk = {"osType": "Linux", **(vm_profile["storageProfile"].get("osDisk") or {})}
+        filled["storageProfile"] = {**vm_profile["storageProfile"], "osDisk": disk}
+    if interfaces := cards(vm_profile):
+        filled["networkProfile"] = {**vm_profile["networkProfile"], CARDS: interfaces}
+    return filled
 
 
-def cards(given: Json) -> list[Json]:
+def cards(vm_profile: Json) -> list[Json]:
     """Return the network interfaces of a profile."""
-    rows = (given.get("networkProfile") or {}).get(CARDS) or []
+    rows = (vm_profile.get("networkProfile") or {}).get(CARDS) or []
     return [{**row, "properties": _card(row.get("properties") or {})} for row in rows]
 
 
-def system(given: Json, computer_name: str) -> Json:
+def system(vm_profile: Json, computer_name: str) -> Json:
     """Return the osProfile of one VM."""
-    told = given.get("osProfile") or {}
-    users = {k: told[k] for k in ("adminUsername",) if k in told}
-    return {"computerName": computer_name, **users, **SYSTEM, **_configuration(given)}
+    os_profile = vm_profile.get("osProfile") or {}
+    users = {k: os_profile[k] for k in ("adminUsername",) if k in os_profile}
+    return {"computerName": computer_name, **users, **SYSTEM, **_configuration(vm_profile)}
 
 
 def storage(scale_set: ScaleSetRow, vm: InstanceRow) -> Json:
     """Return the storageProfile of one VM: its disks have names and ids."""
-    told = scale_set.profile.get("storageProfile") or {}
-    image = dict(told.get("imageReference") or {})
+    profile = scale_set.profile.get("storageProfile") or {}
+    image = dict(profile.get("imageReference") or {})
     if version := image.get("version"):
         image["exactVersion"] = images.VERSION if version == "latest" else version
-    data = enumerate(told.get("dataDisks") or [])
+    data = enumerate(profile.get("dataDisks") or [])
     return {
-        **told,
+        **profile,
         **({"imageReference": image} if image else {}),
         "osDisk": {
             "osType": "Linux",
             "createOption": "FromImage",
             "diskSizeGB": images.OS_DISK_GIB,
-            **_disk(scale_set, vm, told.get("osDisk") or {}, "OsDisk_1"),
+            **_disk(scale_set, vm, profile.get("osDisk") or {}, "OsDisk_1"),
         },
         "dataDisks": [_disk(scale_set, vm, d, f"disk{n + 2}") | {"toBeDetached": False}
                       for n, d in data],
-        "diskControllerType": told.get("diskControllerType") or "SCSI",
+        "diskControllerType": profile.get("diskControllerType") or "SCSI",
     }  # fmt: skip
 
 
-def _disk(scale_set: ScaleSetRow, vm: InstanceRow, given: Json, kind: str) -> Json:
+def _disk(scale_set: ScaleSetRow, vm: InstanceRow, disk: Json, kind: str) -> Json:
     owner = scale_set.vm_name(vm)
     owner = owner if scale_set.flexible else f"{scale_set.name}_{owner}"
     name = f"{owner}_{kind}_{vm.vm_id.replace('-', '')}"
     group = scale_set.id.partition("/providers/")[0]
     managed = {"id": f"{group}/providers/Microsoft.Compute/disks/{name}"}
-    return {"name": name, **given, "managedDisk": {**(given.get("managedDisk") or {}), **managed}}
+    return {"name": name, **disk, "managedDisk": {**(disk.get("managedDisk") or {}), **managed}}
 
 
-def _card(given: Json) -> Json:
-    rows = given.get("ipConfigurations") or []
+def _card(card: Json) -> Json:
+    rows = card.get("ipConfigurations") or []
     addresses = [{**r, "properties": ADDRESS | (r.get("properties") or {})} for r in rows]
-    return {**CARD, **given, "ipConfigurations": addresses}
+    return {**CARD, **card, "ipConfigurations": addresses}
 
 
-def _configuration(given: Json) -> Json:
+def _configuration(vm_profile: Json) -> Json:
     """Return the part of an osProfile that is the system's own."""
-    return {LINUX_PART: {**LINUX, **((given.get("osProfile") or {}).get(LINUX_PART) or {})}}
+    return {LINUX_PART: {**LINUX, **((vm_profile.get("osProfile") or {}).get(LINUX_PART) or {})}}

@@ -33,15 +33,15 @@ PATHS = (PUBLISHERS, OFFERS, SKUS, VERSIONS, VERSIONS + "/{version}")
 async def list_images(request: Request) -> Response:
     """List the names at one level (publishers, offers, skus, versions), or show one version."""
     names = dict(request.path_params)
-    place = Region.of(names["subscription"], names["location"]).location
+    location = Region.of(names["subscription"], names["location"]).location
     rows: Any = IMAGES
     for level in ("publisher", "offer", "sku"):
         if level in names:
             rows = _inside(rows, names[level])
     if rows is not None:
-        return JSONResponse([_row(request, name, place) for name in rows])
+        return JSONResponse([_row(request, name, location) for name in rows])
     if "version" not in names:
-        return JSONResponse([_row(request, VERSION, place)])
+        return JSONResponse([_row(request, VERSION, location)])
     if names["version"] not in (VERSION, "latest"):
         raise _missing(names["version"])
     properties = {
@@ -51,19 +51,19 @@ async def list_images(request: Request) -> Response:
         "architecture": "x64",
         "features": [],
     }
-    return JSONResponse({**_row(request, "", place), "name": VERSION, "properties": properties})
+    return JSONResponse({**_row(request, "", location), "name": VERSION, "properties": properties})
 
 
 def _inside(rows: Any, name: str) -> Any:  # noqa: ANN401 - a level of IMAGES; None: one sku
-    found = next((r for r in rows if r.lower() == name.lower()), None)
-    if found is None:
+    key = next((r for r in rows if r.lower() == name.lower()), None)
+    if key is None:
         raise _missing(name)
-    return rows[found] if isinstance(rows, dict) else None
+    return rows[key] if isinstance(rows, dict) else None
 
 
-def _row(request: Request, name: str, place: str) -> dict[str, str]:
+def _row(request: Request, name: str, location: str) -> dict[str, str]:
     path = request.url.path.rstrip("/")
-    return {"id": f"{path}/{name}".rstrip("/"), "name": name, "location": place}
+    return {"id": f"{path}/{name}".rstrip("/"), "name": name, "location": location}
 
 
 def _missing(name: str) -> ArmError:

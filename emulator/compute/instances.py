@@ -14,7 +14,7 @@ from emulator.arm.resource_groups import list_start
 from emulator.arm.views import expanded, instance_body, instance_view, virtual_machine_body
 from emulator.compute import evictions
 from emulator.compute.scale_sets import find_scale_set, refused_of_flexible
-from emulator.core.agenda import Found
+from emulator.core.agenda import Machine
 from emulator.core.errors import ArmError, invalid, marked_for_deletion, resource_not_found
 from emulator.core.state import ScaleSetRow
 
@@ -33,8 +33,8 @@ async def list_all(request: Request) -> Response:
 
 async def get(request: Request) -> Response:
     """Show one."""
-    shown = virtual_machine_body if "vm" in request.path_params else instance_body
-    return JSONResponse(shown(fabric_of(request), *find_instance(request), expanded(request)))
+    render = virtual_machine_body if "vm" in request.path_params else instance_body
+    return JSONResponse(render(fabric_of(request), *find_instance(request), expanded(request)))
 
 
 async def view(request: Request) -> Response:
@@ -44,10 +44,10 @@ async def view(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Begin deleting one; 204 when there is nothing to delete."""
-    found = _lookup(request)
-    if found is None:
+    vm = _lookup(request)
+    if vm is None:
         return Response(status_code=204)
-    scale_set, instance = found
+    scale_set, instance = vm
     if "vm" not in request.path_params:
         check_conditions(request, scale_set.etag, instance.etag)
     return begin_deletion(request, scale_set, (instance.instance_id,))
@@ -77,10 +77,10 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
     return Response(status_code=202, headers=operations.headers(request, operation))
 
 
-def find_instance(request: Request) -> Found:
+def find_instance(request: Request) -> Machine:
     """Return the VM that the path names, with its scale set, or raise ArmError."""
-    if (found := _lookup(request)) is not None:
-        return found
+    if (vm := _lookup(request)) is not None:
+        return vm
     names = request.path_params
     if "vm" in names:
         raise resource_not_found(f"Microsoft.Compute/virtualMachines/{names['vm']}", names["group"])
@@ -91,7 +91,7 @@ def find_instance(request: Request) -> Found:
     raise ArmError(404, "NotFound", message)
 
 
-def virtual_machines(request: Request) -> Iterator[Found]:
+def virtual_machines(request: Request) -> Iterator[Machine]:
     """Iterate over the VMs of the Flexible scale sets of the group or subscription in the path."""
     start = list_start(request)
     for scale_set in list(fabric_of(request).state.scale_sets.values()):
@@ -105,13 +105,13 @@ def unsupported_filter(text: str) -> Exception:
     return invalid(f"The filter '{text[:200]}' is not supported.", "BadRequest", "$filter")
 
 
-def _lookup(request: Request) -> Found | None:
+def _lookup(request: Request) -> Machine | None:
     names = request.path_params
     if "vm" in names:
-        wanted, rows = names["vm"], virtual_machines(request)
+        name, rows = names["vm"], virtual_machines(request)
     else:
-        scale_set, wanted = find_scale_set(request), names["instance"]
-        if (exact := scale_set.instances.get(wanted)) or not scale_set.flexible:
+        scale_set, name = find_scale_set(request), names["instance"]
+        if (exact := scale_set.instances.get(name)) or not scale_set.flexible:
             return (scale_set, exact) if exact else None
         rows = ((scale_set, instance) for instance in scale_set.instances.values())
-    return next((f for f in rows if f[1].instance_id.lower() == wanted.lower()), None)
+    return next((f for f in rows if f[1].instance_id.lower() == name.lower()), None)

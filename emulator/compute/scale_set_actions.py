@@ -139,9 +139,9 @@ def _begin(
     if kind == "start":
         waiting = [i for i in instances if i.phase == "deallocated"]
         granted, refusal = fabric.grant(scale_set, waiting)
-        found = {i.instance_id for i in granted}
+        granted_ids = {i.instance_id for i in granted}
         for instance in instances:
-            if instance.phase != "deallocated" or instance.instance_id in found:
+            if instance.phase != "deallocated" or instance.instance_id in granted_ids:
                 _switch_on(fabric, instance)
         if refusal:
             fabric.state.end(operation, fabric.now(), refusal)

@@ -14,15 +14,15 @@ MACHINES = "/virtualMachines"
 MACHINE = IN_GROUP + MACHINES + "/{vm}"
 
 
-def _vm_routes(one: str) -> list[Route]:
+def _vm_routes(address: str) -> list[Route]:
     """Return what one VM answers, at its address in the scale set or as a virtual machine."""
     return [
-        ("GET", one, instances.get),
-        ("DELETE", one, instances.delete),
-        ("GET", one + "/instanceView", instances.view),
-        ("POST", one + "/simulateEviction", instances.simulate_eviction),
-        ("POST", one + boot_diagnostics.RETRIEVE, boot_diagnostics.retrieve),
-        *(("POST", f"{one}/{kind}", on_instance(kind)) for kind in ORDERS),
+        ("GET", address, instances.get),
+        ("DELETE", address, instances.delete),
+        ("GET", address + "/instanceView", instances.view),
+        ("POST", address + "/simulateEviction", instances.simulate_eviction),
+        ("POST", address + boot_diagnostics.RETRIEVE, boot_diagnostics.retrieve),
+        *(("POST", f"{address}/{kind}", on_instance(kind)) for kind in ORDERS),
     ]
 
 

@@ -91,8 +91,8 @@ async def delete(request: Request) -> Response:
         operations.preempt(fabric, scale_set.key, "put", "restore")
         seconds = fabric.settings.delete_seconds
         running = [operations.begin_operation(fabric, "delete", scale_set, seconds=seconds)]
-        fault = scale_set_faults.met(fabric, scale_set, "DELETE")
-        scale_set_faults.hinder(fabric, running[0], fault)
+        fault = scale_set_faults.find_fault(fabric, scale_set, "DELETE")
+        scale_set_faults.apply_fault(fabric, running[0], fault)
         fabric.changed()
     return Response(status_code=202, headers=operations.headers(request, running[0]))
 
@@ -100,25 +100,25 @@ async def delete(request: Request) -> Response:
 def grow(fabric: Fabric, scale_set: ScaleSetRow, count: int, kind: str = "put") -> list[str]:
     """Add instances in an operation of this kind; return their ids. The caller says `changed`."""
     scale_set = fabric.state.resize(scale_set, count)
-    fresh = _add_instances(fabric, scale_set, count)
+    added = _add_instances(fabric, scale_set, count)
     seconds = fabric.settings.create_seconds
-    operations.begin_operation(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(fresh))
-    return fresh
+    operations.begin_operation(fabric, kind, scale_set, seconds=seconds, instance_ids=tuple(added))
+    return added
 
 
-def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, more: int) -> None:
+def check_room_in_quota(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> None:
     """Raise ArmError if this number of further instances exceeds a quota."""
-    larger = scale_set.resized(len(scale_set.instances) + more)
+    larger = scale_set.resized(len(scale_set.instances) + count)
     check_quota(fabric, larger, _offer(scale_set).size.vcpus)
 
 
 def find_scale_set(request: Request) -> ScaleSetRow:
     """Return the scale set that the path names, or raise ArmError 404."""
     find_group(request)
-    if (found := _lookup(request)) is None:
+    if (scale_set := _lookup(request)) is None:
         path = f"Microsoft.Compute/virtualMachineScaleSets/{request.path_params['name']}"
         raise resource_not_found(path, request.path_params["group"])
-    return found
+    return scale_set
 
 
 def refused_of_flexible(call: str, scale_set: ScaleSetRow) -> Exception:
@@ -153,7 +153,7 @@ def _accept(
     scale_set = replace(scale_set, mixed_size=sizes[0])
     priced = replace(_offer(scale_set), spot=_spot_price(fabric, scale_set))
     scale_set_rules.check(fabric.state, scale_set, priced)
-    fault = scale_set_faults.met(fabric, scale_set, "PUT")
+    fault = scale_set_faults.find_fault(fabric, scale_set, "PUT")
     scale_set_faults.refuse(fabric, scale_set, fault)
     scale_set = _settle_on(sizes, fabric, scale_set)
     operation = _carry_out(fabric, scale_set, fault)
@@ -165,8 +165,8 @@ def _accept(
 
 def _settle_on(sizes: list[str], fabric: Fabric, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Give the scale set the first size that it may have, or raise ArmError for the last."""
-    *others, last = [replace(scale_set, mixed_size=size) for size in sizes]
-    for sized in others:
+    *earlier, last = [replace(scale_set, mixed_size=size) for size in sizes]
+    for sized in earlier:
         with contextlib.suppress(ArmError):
             return _checked(fabric, sized)
     return _checked(fabric, last)
@@ -206,19 +206,19 @@ def _carry_out(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -
 
     An update that adds none may end as early as the one that it overtakes.
     """
-    known = len(scale_set.instances)
+    count_before = len(scale_set.instances)
     fabric.state.put(scale_set)
     _add_instances(fabric, scale_set, scale_set.capacity - len(staying(scale_set)))
     before = operations.preempt(fabric, scale_set.key, "put")
-    nothing_new = before is not None and len(scale_set.instances) == known
+    nothing_new = before is not None and len(scale_set.instances) == count_before
     seconds = before - fabric.now() if before and nothing_new else fabric.settings.create_seconds
     operation = operations.begin_operation(fabric, "put", scale_set, seconds=seconds)
-    scale_set_faults.hinder(fabric, operation, fault)
+    scale_set_faults.apply_fault(fabric, operation, fault)
     return operation
 
 
 def _add_instances(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> list[str]:
-    fresh, zones = [], scale_set.model.get("zones") or [""]
+    added, zones = [], scale_set.model.get("zones") or [""]
     first = scale_set.next_instance
     for number in range(first, first + count):
         name = f"{scale_set.name}_{uuid.uuid4().hex[:8]}" if scale_set.flexible else str(number)
@@ -233,6 +233,6 @@ def _add_instances(fabric: Fabric, scale_set: ScaleSetRow, count: int) -> list[s
             applied=scale_set.version,
         )
         fabric.state.put(instance)
-        fresh.append(name)
-    fabric.state.change(scale_set, next_instance=first + len(fresh))
-    return fresh
+        added.append(name)
+    fabric.state.change(scale_set, next_instance=first + len(added))
+    return added

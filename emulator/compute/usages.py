@@ -33,15 +33,15 @@ class Region:
     @classmethod
     def of(cls, subscription: str, location: str) -> "Region":
         """Return the region that a path names, or raise ArmError."""
-        place = region_name(location)
-        if place not in catalog().locations:
+        name = region_name(location)
+        if name not in catalog().locations:
             raise ArmError(
                 400,
                 "NoRegisteredProviderFound",
                 f"No registered resource provider found for location '{location}'. The supported "
                 f"locations are '{', '.join(sorted(catalog().locations))}'.",
             )
-        return cls(subscription, place)
+        return cls(subscription, name)
 
     @property
     def key(self) -> str:
@@ -54,9 +54,9 @@ async def list_all(request: Request) -> Response:
     """List the quotas of one region, with what is used of them."""
     fabric, names = fabric_of(request), request.path_params
     region = Region.of(names["subscription"], names["location"])
-    wanted = {name: text for name, (text, _) in COUNTED.items()}
-    wanted |= {"cores": "Total Regional vCPUs", "lowPriorityCores": "Total Regional Spot vCPUs"}
-    wanted |= {size.family: _family_text(size.family) for size in catalog().sizes.values()}
+    quotas = {name: text for name, (text, _) in COUNTED.items()}
+    quotas |= {"cores": "Total Regional vCPUs", "lowPriorityCores": "Total Regional Spot vCPUs"}
+    quotas |= {size.family: _family_text(size.family) for size in catalog().sizes.values()}
     rows = [
         {
             "unit": "Count",
@@ -64,7 +64,7 @@ async def list_all(request: Request) -> Response:
             "limit": limit(fabric, region, name),
             "name": {"value": name, "localizedValue": text},
         }
-        for name, text in wanted.items()
+        for name, text in quotas.items()
     ]
     return page(request, rows)
 
@@ -79,14 +79,14 @@ def limit(fabric: Fabric, region: Region, name: str, *, hidden: bool = False) ->
 
 def _used(fabric: Fabric, region: Region, name: str) -> int:
     """Return how much of a quota is used."""
-    here = _here(fabric, region)
+    scale_sets = _scale_sets_in(fabric, region)
     match name:
         case "availabilitySets":
             return 0
         case "virtualMachineScaleSets":
-            return len(here)
+            return len(scale_sets)
         case "virtualMachines":
-            return sum(len(s.instances) for s in here if s.flexible)
+            return sum(len(s.instances) for s in scale_sets if s.flexible)
         case "lowPriorityCores":
             return used_cores(fabric, region, spot=True)
         case "cores":
@@ -99,38 +99,40 @@ def used_cores(
     fabric: Fabric, region: Region, *, spot: bool, family: str = "", hidden: bool = False
 ) -> int:
     """Cores that instances of one capacity type hold in a region, those being created too."""
-    here = [s for s in _here(fabric, region, hidden) if family in ("", _size_of(s).family)]
-    return sum(_holding(s) * _size_of(s).vcpus for s in here if s.spot is spot)
+    scale_sets = [
+        s for s in _scale_sets_in(fabric, region, hidden) if family in ("", _size_of(s).family)
+    ]
+    return sum(_holding(s) * _size_of(s).vcpus for s in scale_sets if s.spot is spot)
 
 
-def check_quota(fabric: Fabric, wanted: ScaleSetRow, vcpus: int) -> None:
+def check_quota(fabric: Fabric, scale_set: ScaleSetRow, vcpus: int) -> None:
     """Raise ArmError if bringing the scale set to its capacity exceeds a quota of the region."""
-    region = Region(wanted.subscription, wanted.location)
-    coming = max(0, wanted.capacity - len(wanted.instances))
-    regular = 0 if wanted.spot else coming
-    family, hidden = _size_of(wanted).family, bool(wanted.owner)
-    for count, spot, name, shown in (
-        (coming - regular, True, "lowPriorityCores", "LowPriorityCores"),
+    region = Region(scale_set.subscription, scale_set.location)
+    additional = max(0, scale_set.capacity - len(scale_set.instances))
+    regular = 0 if scale_set.spot else additional
+    family, hidden = _size_of(scale_set).family, bool(scale_set.owner)
+    for count, spot, name, label in (
+        (additional - regular, True, "lowPriorityCores", "LowPriorityCores"),
         (regular, False, "cores", "Cores"),
         (regular, False, family, family),
     ):
         within = name if name == family else ""
         usage = used_cores(fabric, region, spot=spot, family=within, hidden=hidden)
-        most, more = limit(fabric, region, name, hidden=hidden), count * vcpus
-        if more and usage + more > most:
-            raise quota_exceeded(shown, wanted.location, limit=most, usage=usage, more=more)
+        most, cores = limit(fabric, region, name, hidden=hidden), count * vcpus
+        if cores and usage + cores > most:
+            raise quota_exceeded(label, scale_set.location, limit=most, usage=usage, cores=cores)
 
 
-def used_up(fabric: Fabric, wanted: ScaleSetRow, code: str) -> ArmError:
+def quota_error(fabric: Fabric, scale_set: ScaleSetRow, code: str) -> ArmError:
     """Return the refusal as if not one more core were allowed."""
-    region = Region(wanted.subscription, wanted.location)
-    usage = used_cores(fabric, region, spot=wanted.spot, hidden=bool(wanted.owner))
+    region = Region(scale_set.subscription, scale_set.location)
+    usage = used_cores(fabric, region, spot=scale_set.spot, hidden=bool(scale_set.owner))
     return quota_exceeded(
-        "LowPriorityCores" if wanted.spot else "Cores",
-        wanted.location,
+        "LowPriorityCores" if scale_set.spot else "Cores",
+        scale_set.location,
         limit=usage,
         usage=usage,
-        more=wanted.capacity * _size_of(wanted).vcpus,
+        cores=scale_set.capacity * _size_of(scale_set).vcpus,
         code=code or "OperationNotAllowed",
     )
 
@@ -142,7 +144,7 @@ def _holding(scale_set: ScaleSetRow) -> int:
     )
 
 
-def _here(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSetRow]:
+def _scale_sets_in(fabric: Fabric, region: Region, hidden: bool = False) -> list[ScaleSetRow]:
     """Return the scale sets of a region; ``hidden``: those of Azure ML, which has its own quota.
 
     MicrosoftDocs/azure-ai-docs, machine-learning/how-to-manage-quotas.md.

@@ -18,23 +18,23 @@ async def list_all(request: Request) -> Response:
 
     With statusOnly=true only their instance views are shown.
     """
-    wanted = _filtered_set(request.query_params.get("$filter", "").strip())
+    set_key = _filtered_set(request.query_params.get("$filter", "").strip())
     status_only = request.query_params.get("statusOnly", "").lower() == "true"
     parts = (expanded(request) & {"instanceview"}) | ({"instanceview"} if status_only else set())
     rows = [
         virtual_machine_body(fabric_of(request), s, i, parts)
         for s, i in virtual_machines(request)
-        if wanted in ("", s.key)
+        if set_key in ("", s.key)
     ]
     return page(request, [_status_of(row) for row in rows] if status_only else rows)
 
 
 def _filtered_set(text: str) -> str:
     """Return the key of the scale set that $filter names; empty for all scale sets."""
-    found = OF_SET.fullmatch(text)
-    if text and not found:
+    match = OF_SET.fullmatch(text)
+    if text and not match:
         raise unsupported_filter(text)
-    return found[1].lower() if found else ""
+    return match[1].lower() if match else ""
 
 
 def _status_of(row: dict[str, Any]) -> dict[str, Any]:

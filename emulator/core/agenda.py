@@ -9,7 +9,7 @@ from emulator.core.state import EmulatorState, InstanceRow, OperationRow, ScaleS
 
 OPERATIONS_KEPT = 3600.0  # seconds after their end; then polling answers NotFound
 AT_ONCE = 0.0  # a time that is always over
-Found = tuple[ScaleSetRow, InstanceRow]
+Machine = tuple[ScaleSetRow, InstanceRow]
 
 
 class Agenda:
@@ -24,26 +24,26 @@ class Agenda:
         # moment in order: ids are random, and the same input is to have the same outcome.
         self._times: list[tuple[float, int, Path]] = []
         self._numbers = itertools.count()
-        self._ripe: dict[Path, None] = {}  # due, and not over yet
+        self._overdue: dict[Path, None] = {}  # due, and not over yet
         self._doomed: dict[Path, None] = {}
         self._fresh: dict[Path, None] = {}
         self._by_token: dict[str, Path] = {}
         self._tokens: dict[Path, str] = {}
         for path in state.rows():
-            self._look(path)
+            self._refresh(path)
 
     def operations(self, target: str) -> list[OperationRow]:
         """Return the unfinished operations on one resource."""
         self._catch_up()
-        found = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
-        return [operation for operation in found if operation]
+        rows = (self._state.operations.get(name) for name in self._by_target.get(target, ()))
+        return [operation for operation in rows if operation]
 
     def unsettled(self) -> list[str]:
         """On what operations began or ended since the last call."""
         self._catch_up()
-        found = list(self._unsettled)
+        targets = list(self._unsettled)
         self._unsettled.clear()
-        return found
+        return targets
 
     def under_way(self) -> Iterator[OperationRow]:
         """Every unfinished operation."""
@@ -65,17 +65,17 @@ class Agenda:
         """Return the instances whose eviction is due."""
         return [row for row in self._due(now) if isinstance(row, InstanceRow)]
 
-    def doomed(self) -> list[Found]:
+    def doomed(self) -> list[Machine]:
         """Return the instances that are to be killed."""
         self._catch_up()
         return list(self._instances(self._doomed))
 
-    def fresh(self) -> list[Found]:
+    def fresh(self) -> list[Machine]:
         """Return the instances that are allocated and to be booted."""
         self._catch_up()
         return list(self._instances(self._fresh))
 
-    def by_token(self, token: str) -> Found | None:
+    def by_token(self, token: str) -> Machine | None:
         """Return the instance whose metadata service has this token."""
         self._catch_up()
         path = self._by_token.get(token)
@@ -97,38 +97,38 @@ class Agenda:
         while self._times and self._times[0][0] <= now:
             at, _, path = heapq.heappop(self._times)
             if self._time(path) == at:
-                self._ripe[path] = None
-        return [self._state.row_at(path) for path in self._ripe]
+                self._overdue[path] = None
+        return [self._state.row_at(path) for path in self._overdue]
 
-    def _instances(self, wanted: "dict[Path, None] | list[Path]") -> Iterator[Found]:
-        for path in wanted:
+    def _instances(self, paths: "dict[Path, None] | list[Path]") -> Iterator[Machine]:
+        for path in paths:
             scale_set = self._state.scale_sets.get(path[1])
             if scale_set and (instance := scale_set.instances.get(path[3])):
                 yield scale_set, instance
 
     def _catch_up(self) -> None:
         for path in self._changes.touched:
-            self._look(path)
+            self._refresh(path)
         self._changes.clear()
 
-    def _look(self, path: Path) -> None:
+    def _refresh(self, path: Path) -> None:
         """Look at a row that changed, came or went."""
         match path:
             case ("scale_sets", _, "instances", _):
-                self._look_at_instance(path)
+                self._refresh_instance(path)
             case ("operations", name):
-                self._look_at_operation(name, self._state.operations.get(name))
+                self._refresh_operation(name, self._state.operations.get(name))
             case _:
                 return
-        self._ripe.pop(path, None)
+        self._overdue.pop(path, None)
         if (at := self._time(path)) is not None:
             heapq.heappush(self._times, (at, next(self._numbers), path))
 
-    def _look_at_instance(self, path: Path) -> None:
-        found = self._state.row_at(path)
-        instance = found if isinstance(found, InstanceRow) else None
-        _keep(self._doomed, path, wanted=bool(instance and instance.doom))
-        _keep(self._fresh, path, wanted=bool(instance and _bootable(instance)))
+    def _refresh_instance(self, path: Path) -> None:
+        row = self._state.row_at(path)
+        instance = row if isinstance(row, InstanceRow) else None
+        _set_member(self._doomed, path, is_member=bool(instance and instance.doom))
+        _set_member(self._fresh, path, is_member=bool(instance and _bootable(instance)))
         token = instance.token if instance else None
         if (old := self._tokens.get(path)) != token:
             self._by_token.pop(old or "", None)
@@ -136,7 +136,7 @@ class Agenda:
             if token:
                 self._by_token[token], self._tokens[path] = path, token
 
-    def _look_at_operation(self, name: str, operation: OperationRow | None) -> None:
+    def _refresh_operation(self, name: str, operation: OperationRow | None) -> None:
         if operation is None:
             return
         self._unsettled[operation.target] = None
@@ -164,8 +164,8 @@ def _bootable(instance: InstanceRow) -> bool:
     return waiting and not instance.doom and not instance.stopped
 
 
-def _keep(kept: dict[Path, None], path: Path, *, wanted: bool) -> None:
-    if wanted:
-        kept[path] = None
+def _set_member(paths: dict[Path, None], path: Path, *, is_member: bool) -> None:
+    if is_member:
+        paths[path] = None
     else:
-        kept.pop(path, None)
+        paths.pop(path, None)

@@ -86,18 +86,18 @@ class Catalog:
         return self.by_place.get((name.lower(), location.lower()))
 
 
-def check_location(given: object, type_: str) -> str:
+def check_location(value: object, type_: str) -> str:
     """Return the name of a region, or raise ArmError for none or an unknown one."""
-    if not given:
+    if not value:
         raise invalid("The location property is required for this definition.", "LocationRequired")
-    place, known = region_name(given), catalog().locations
-    if place not in known:
+    name, locations = region_name(value), catalog().locations
+    if name not in locations:
         raise invalid(
-            f"The provided location '{place}' is not available for resource type '{type_}'. List "
-            f"of available regions for the resource type is '{','.join(sorted(known))}'.",
+            f"The provided location '{name}' is not available for resource type '{type_}'. List "
+            f"of available regions for the resource type is '{','.join(sorted(locations))}'.",
             "LocationNotAvailableForResourceType",
         )
-    return place
+    return name
 
 
 OWN = ("catalog.json", "everywhere.json")
@@ -114,19 +114,19 @@ def catalog() -> Catalog:
     return read()
 
 
-def read(*more: Path) -> Catalog:
+def read(*extra_files: Path) -> Catalog:
     """Read the catalog and more files; raise ValueError, KeyError or TypeError if malformed."""
     own, common = (json.loads(files("emulator.core").joinpath(n).read_text()) for n in OWN)
-    added = [json.loads(file.read_text()) for file in more]
+    added = [json.loads(file.read_text()) for file in extra_files]
     prices = {s: members.pop("on_demand") for s, members in common["sizes"].items()}
-    told: dict[str, dict[str, Any]] = {"sizes": {}, "locations": {}}
-    for data, kind in product((common, own, *added), told):
-        told[kind] |= data.get(kind, {})
-    sizes = {n.lower(): VmSize(name=n, **members) for n, members in told["sizes"].items()}
-    regions = {n: _location(n, members) for n, members in told["locations"].items()}
+    merged: dict[str, dict[str, Any]] = {"sizes": {}, "locations": {}}
+    for data, kind in product((common, own, *added), merged):
+        merged[kind] |= data.get(kind, {})
+    sizes = {n.lower(): VmSize(name=n, **members) for n, members in merged["sizes"].items()}
+    regions = {n: _location(n, members) for n, members in merged["locations"].items()}
     rows = [row for data in (*added, own) for row in data.get("prices", [])]
     rows += [
-        _common(size, place, prices[size]) for size, place in product(prices, regions.values())
+        _common(size, region, prices[size]) for size, region in product(prices, regions.values())
     ]
     by_place: dict[tuple[str, str], SizeOffer] = {}
     for offer in (_offer(row, sizes, regions) for row in rows):
@@ -137,15 +137,15 @@ def read(*more: Path) -> Catalog:
 
 def add(file: Path) -> None:
     """Sell from now on what the file adds, too."""
-    found, known = read(file), catalog()
-    for name, value in vars(found).items():
-        object.__setattr__(known, name, value)
+    extended, current = read(file), catalog()
+    for name, value in vars(extended).items():
+        object.__setattr__(current, name, value)
 
 
-def _common(size: str, place: Location, price: str) -> dict[str, Any]:
+def _common(size: str, location: Location, price: str) -> dict[str, Any]:
     """Return the row of a size that every region sells; Spot and Low Priority cost a fifth."""
     fifth = str(Decimal(price) / 5)
-    members = {"size": size, "location": place.name, "zones": place.zones}
+    members = {"size": size, "location": location.name, "zones": location.zones}
     return members | {"on_demand": price, "spot": fifth, "low_priority": fifth}
 
 

@@ -16,7 +16,7 @@ class ArmError(Exception):
         code: str,
         message: str,
         target: str = "",
-        more: Sequence[dict[str, Any]] = (),
+        additional_info: Sequence[dict[str, Any]] = (),
         details: Sequence[dict[str, Any]] = (),
     ) -> None:
         super().__init__(message)
@@ -24,19 +24,19 @@ class ArmError(Exception):
         self.code = code
         self.message = message
         self.target = target
-        self.more = more  # `additionalInfo`
+        self.additional_info = additional_info  # `additionalInfo`
         self.details = details  # the errors that led to it
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
-        rest = {
+        optional = {
             "target": self.target,
             "details": list(self.details),
-            "additionalInfo": list(self.more),
+            "additionalInfo": list(self.additional_info),
         }
-        given = {name: value for name, value in rest.items() if value}
-        return {"error": {"code": self.code, "message": self.message, **given}}
+        members = {name: value for name, value in optional.items() if value}
+        return {"error": {"code": self.code, "message": self.message, **members}}
 
 
 def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> ArmError:
@@ -44,11 +44,11 @@ def invalid(message: str, code: str = "InvalidParameter", target: str = "") -> A
     return ArmError(400, code, message, target)
 
 
-def refuse_unknown(given: Iterable[str], known: Sequence[str], what: str) -> None:
+def refuse_unknown(names: Iterable[str], allowed: Sequence[str], kind: str) -> None:
     """Let an admin call have no other members and parameters: a slip would mean everything."""
-    if unknown := sorted(set(given) - {*known, "api-version"}):  # clients of ARM always send that
-        there = ", ".join(known)
-        raise invalid(f"This call has no {what} {unknown[0]!r}; it has {there}.")
+    if unknown := sorted(set(names) - {*allowed, "api-version"}):  # clients of ARM always send that
+        listing = ", ".join(allowed)
+        raise invalid(f"This call has no {kind} {unknown[0]!r}; it has {listing}.")
 
 
 def missing(name: str) -> ArmError:
@@ -67,13 +67,13 @@ def change_not_allowed(name: str) -> ArmError:
     return ArmError(409, "PropertyChangeNotAllowed", message, name)
 
 
-def elsewhere(name: str, location: str, group: str, wanted: str) -> ArmError:
+def wrong_location(name: str, location: str, group: str, new_location: str) -> ArmError:
     """Return 409: the resource exists in another region."""
     return ArmError(
         409,
         "InvalidResourceLocation",
         f"The resource '{name}' already exists in location '{location}' in resource group "
-        f"'{group}'. A resource with the same name cannot be created in location '{wanted}'. "
+        f"'{group}'. A resource with the same name cannot be created in location '{new_location}'. "
         "Please select a new resource name.",
     )
 
@@ -123,7 +123,7 @@ def disallowed_by_policy(name: str, subscription: str, policy: str) -> ArmError:
         kind: f"{scope}/providers/Microsoft.Authorization/{kind}s/{_slug(policy)}"
         for kind in ("policyAssignment", "policyDefinition")
     }
-    told = [{kind: {"name": policy, "id": id_} for kind, id_ in ids.items()}]
+    identifiers = [{kind: {"name": policy, "id": id_} for kind, id_ in ids.items()}]
     info = {
         "policyDefinitionDisplayName": policy,
         "policyDefinitionId": ids["policyDefinition"],
@@ -136,10 +136,11 @@ def disallowed_by_policy(name: str, subscription: str, policy: str) -> ArmError:
         "policyAssignmentParameters": {},
     }
     message = (
-        f"Resource '{name}' was disallowed by policy. Policy identifiers: '{json.dumps(told)}'."
+        f"Resource '{name}' was disallowed by policy. Policy identifiers: "
+        f"'{json.dumps(identifiers)}'."
     )
-    more = [{"type": "PolicyViolation", "info": info}]
-    return ArmError(403, "RequestDisallowedByPolicy", message, name, more)
+    additional_info = [{"type": "PolicyViolation", "info": info}]
+    return ArmError(403, "RequestDisallowedByPolicy", message, name, additional_info)
 
 
 def _slug(name: str) -> str:
@@ -152,7 +153,7 @@ def quota_exceeded(
     *,
     limit: int,
     usage: int,
-    more: int,
+    cores: int,
     code: str = "OperationNotAllowed",
 ) -> ArmError:
     """Return 409: the cores would exceed a quota of the region."""
@@ -161,8 +162,8 @@ def quota_exceeded(
         code,
         f"Operation could not be completed as it results in exceeding approved {quota} quota. "
         f"Additional details - Deployment Model: Resource Manager, Location: {location}, "
-        f"Current Limit: {limit}, Current Usage: {usage}, Additional Required: {more}, "
-        f"(Minimum) New Limit Required: {usage + more}. Submit a request for Quota increase at "
+        f"Current Limit: {limit}, Current Usage: {usage}, Additional Required: {cores}, "
+        f"(Minimum) New Limit Required: {usage + cores}. Submit a request for Quota increase at "
         "https://aka.ms/ProdportalCRP/ by specifying parameters listed in the 'Details' section "
         "for deployment to succeed.",
     )
@@ -187,7 +188,8 @@ ALLOCATION = {
     "OverconstrainedZonalAllocationRequest": _TOO_NARROW,
 }
 
-LATE = ALLOCATION | {  # as azure-docs has them, virtual-machines/troubleshooting/error-messages
+# As azure-docs has them, virtual-machines/troubleshooting/error-messages.
+OPERATION_MESSAGES = ALLOCATION | {
     "NetworkingInternalOperationError": "Unknown network allocation error.",
     "OSProvisioningTimedOut": "OS Provisioning for VM did not finish in the allotted time. The VM "
     "may still finish provisioning successfully. Please check provisioning state later.",
@@ -205,7 +207,7 @@ INTERNAL = "An internal execution error occurred. Please retry later."
 
 def refusal(code: str, message: str = "") -> dict[str, str]:
     """Return the error of an operation that was accepted and failed."""
-    return {"code": code, "message": message or LATE.get(code, INTERNAL)}
+    return {"code": code, "message": message or OPERATION_MESSAGES.get(code, INTERNAL)}
 
 
 PREEMPTED = {

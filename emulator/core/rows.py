@@ -84,7 +84,7 @@ def frozen(value: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, FrozenDict | FrozenList):
         return value
     if isinstance(value, dict):
-        return FrozenDict({key: frozen(part) for key, part in value.items()})
+        return FrozenDict({key: frozen(item) for key, item in value.items()})
     return FrozenList(map(frozen, value)) if isinstance(value, list | tuple) else value
 
 
@@ -123,11 +123,11 @@ def to_text(row: FrozenRow) -> str:
 
 def from_plain(kind: type[R], data: dict[str, Any]) -> R:
     """Return the row that `to_text` wrote; members that are new since have their defaults."""
-    made = {}
+    values = {}
     for name, inner in _layout(kind).rows.items():
         if name in data:
-            made[name] = from_plain(inner, data[name]) if inner and data[name] else data[name]
-    return kind(**made)
+            values[name] = from_plain(inner, data[name]) if inner and data[name] else data[name]
+    return kind(**values)
 
 
 @dataclass(frozen=True)

@@ -23,9 +23,9 @@ class Rule(Generic[T]):
     status: int = 400
 
 
-def check_rules(rules: Iterable[Rule[T]], wanted: T) -> None:
+def check_rules(rules: Iterable[Rule[T]], subject: T) -> None:
     """Raise ArmError for the first rule that is broken."""
     for rule in rules:
-        if found := rule.breach(wanted):
-            words = rule.words.format(found, w=wanted)
-            raise ArmError(rule.status, rule.code, words, rule.target)
+        if breach := rule.breach(subject):
+            message = rule.words.format(breach, w=subject)
+            raise ArmError(rule.status, rule.code, message, rule.target)

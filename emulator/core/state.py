@@ -126,8 +126,8 @@ class ScaleSetRow(FrozenRow):
     @property
     def max_price(self) -> Decimal:
         """The maximum price in US dollars per hour, or ANY_PRICE."""
-        given = (self.profile.get("billingProfile") or {}).get("maxPrice")
-        return ANY_PRICE if given is None else Decimal(str(given))
+        price = (self.profile.get("billingProfile") or {}).get("maxPrice")
+        return ANY_PRICE if price is None else Decimal(str(price))
 
     @property
     def flexible(self) -> bool:
@@ -273,8 +273,8 @@ class FaultRow(FrozenRow):
 
     def live(self, now: float) -> bool:
         """Whether it can strike still."""
-        worn_out = self.count is not None and self.struck >= self.count
-        return not worn_out and (self.until is None or now < self.until)
+        is_exhausted = self.count is not None and self.struck >= self.count
+        return not is_exhausted and (self.until is None or now < self.until)
 
 
 @dataclass(frozen=True, slots=True)
@@ -327,8 +327,8 @@ class EmulatorState:
 
     def now(self, row: R) -> R:
         """Return the version of a row that the state has now; KeyError if it is gone."""
-        found: R = self._table(row.row_path)[row.key]
-        return found
+        version: R = self._table(row.row_path)[row.key]
+        return version
 
     def change(self, row: R, **members: Any) -> R:  # noqa: ANN401 - whatever the fields take
         """Change members of a row as the state has it now; return the new version."""
@@ -343,10 +343,10 @@ class EmulatorState:
         del self._table(row.row_path)[row.key]
         self.ledger.note(row.row_path, removed=True)
 
-    def resize(self, scale_set: ScaleSetRow, more: int) -> ScaleSetRow:
+    def resize(self, scale_set: ScaleSetRow, delta: int) -> ScaleSetRow:
         """Add to the capacity of a scale set, or take from it, down to 0."""
         now = self.now(scale_set)
-        return self.put(now.resized(max(now.capacity + more, 0)))
+        return self.put(now.resized(max(now.capacity + delta, 0)))
 
     def end(
         self,
@@ -363,8 +363,8 @@ class EmulatorState:
         """Return the row that is there, or None."""
         if len(path) > 2 and path[1] not in self.scale_sets:
             return None
-        found: FrozenRow | None = self._table(path).get(path[-1])
-        return found
+        row: FrozenRow | None = self._table(path).get(path[-1])
+        return row
 
     def rows(self) -> dict[Path, FrozenRow]:
         """Return every row by its path; a scale set comes before its instances."""
@@ -378,8 +378,8 @@ class EmulatorState:
 
     def _table(self, path: Path) -> dict[str, Any]:
         table: Any = self._globals if path[0] == Globals.table else getattr(self, path[0])
-        found: dict[str, Any] = table if len(path) == 2 else table[path[1]].instances
-        return found
+        rows: dict[str, Any] = table if len(path) == 2 else table[path[1]].instances
+        return rows
 
 
 def group_id(subscription: str, name: str) -> str:

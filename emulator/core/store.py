@@ -62,10 +62,10 @@ class StateFile:
     def check_there(self) -> None:
         """Raise StateUnreadable when the file is gone: nothing written would be kept."""
         try:
-            there = self._path.stat().st_ino == self._number
+            is_same = self._path.stat().st_ino == self._number
         except OSError:
-            there = False
-        if not there:
+            is_same = False
+        if not is_same:
             raise StateUnreadable(
                 f"{self._path} was deleted or replaced under this emulator, which ends: its VMs "
                 "have no disks any more. Start it anew."
@@ -76,10 +76,10 @@ class StateFile:
         if not self._changes.touched:
             return False
         with self._file:  # one transaction; rolled back and still to be written if it fails
-            gone = [(json.dumps(path),) for path in self._changes.removed]
-            self._file.executemany(DELETE, gone)  # first: what came again comes last
-            found = ((path, self.state.row_at(path)) for path in self._changes.touched)
-            lines = [(json.dumps(path), to_text(row)) for path, row in found if row]
+            removed = [(json.dumps(path),) for path in self._changes.removed]
+            self._file.executemany(DELETE, removed)  # first: what came again comes last
+            rows = ((path, self.state.row_at(path)) for path in self._changes.touched)
+            lines = [(json.dumps(path), to_text(row)) for path, row in rows if row]
             self._file.executemany(PUT, lines)
         self._changes.clear()
         return True
@@ -104,9 +104,9 @@ def _open(file: Path) -> sqlite3.Connection:
 
 def _load(file: sqlite3.Connection) -> EmulatorState:
     lines = file.execute("SELECT path, body FROM kept ORDER BY rowid").fetchall()
-    found = sorted(((json.loads(p), b) for p, b in lines), key=lambda line: len(line[0]))
+    rows = sorted(((json.loads(p), b) for p, b in lines), key=lambda line: len(line[0]))
     state = EmulatorState()
-    for path, body in found:
+    for path, body in rows:
         kind = InstanceRow if len(path) > 2 else TABLES.get(path[0])
         if kind and (len(path) == 2 or path[1] in state.scale_sets):
             state.put(from_plain(kind, json.loads(body)))

@@ -19,7 +19,7 @@ class Anchor(FrozenRow):
         return real + (self.virtual - self.real) + (self.speed - 1) * (real - self.real)
 
 
-def going_on(old: Anchor | None, clock: Callable[[], float], speed: float) -> Anchor:
+def resumed_time(old: Anchor | None, clock: Callable[[], float], speed: float) -> Anchor:
     """Time from now on. While the emulator was down it went on as fast as before."""
     real = clock()
     return Anchor(real, old.at(real) if old else real, speed)

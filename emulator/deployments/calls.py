@@ -14,7 +14,7 @@ from emulator.deployments.expressions import NotYet
 Json = Any
 
 
-class Unasked(Exception):
+class MissingAnswer(Exception):
     """An expression needs an answer that was not fetched yet: fetch it, then evaluate again."""
 
     def __init__(self, path: str, version: str) -> None:
@@ -35,7 +35,7 @@ class Calls:
             transport=transport, base_url=call["base"], headers=headers
         )
 
-    async def ask(
+    async def request(
         self, method: str, path: str, version: str = "", body: Json = None
     ) -> httpx.Response:
         """Send one request; a whole URL may be given for a path."""
@@ -49,22 +49,24 @@ class Answers:
     def __init__(self, calls: Calls, missing: set[str]) -> None:
         self._calls = calls
         self._missing = missing  # ids of resources that are still to be deployed
-        self._known: dict[tuple[str, str], httpx.Response] = {}
+        self._responses: dict[tuple[str, str], httpx.Response] = {}
 
     def show(self, resource_id: str, version: str) -> dict[str, Json]:
-        """Return a resource as ARM shows it; raise Unasked if it must be fetched first."""
+        """Return a resource as ARM shows it; raise MissingAnswer if it must be fetched first."""
         if resource_id.lower() in self._missing:
             raise NotYet(resource_id)
-        wanted = Unasked(resource_id, version)
-        if (answer := self._known.get(wanted.key)) is None:
-            raise wanted
+        request = MissingAnswer(resource_id, version)
+        if (answer := self._responses.get(request.key)) is None:
+            raise request
         if answer.status_code >= 400:
             raise refusal(answer)
         return dict(answer.json())
 
-    async def fetch(self, wanted: Unasked) -> None:
+    async def fetch(self, request: MissingAnswer) -> None:
         """Ask for what an expression needs."""
-        self._known[wanted.key] = await self._calls.ask("GET", wanted.path, wanted.key[1])
+        self._responses[request.key] = await self._calls.request(
+            "GET", request.path, request.key[1]
+        )
 
 
 def refusal(answer: httpx.Response) -> ArmError:

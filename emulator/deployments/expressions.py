@@ -66,7 +66,7 @@ def evaluate(value: Any, scope: FunctionScope) -> Any:  # noqa: ANN401 - JSON
     if isinstance(value, str):
         return evaluate_text(value, scope)
     if isinstance(value, list):
-        return [evaluate(part, scope) for part in value]
+        return [evaluate(item, scope) for item in value]
     if isinstance(value, dict):
         return {evaluate_text(k, scope): evaluate(v, scope) for k, v in value.items()}
     return value
@@ -94,9 +94,9 @@ def parse(text: str) -> Node:
     try:
         tree: Any = _parser().parse(text)
     except UnexpectedToken as error:
-        found = "end of expression" if error.token.type == "$END" else error.token
+        token = "end of expression" if error.token.type == "$END" else error.token
         raise TemplateError(
-            f"The language expression '{text}' is not valid: the string token '{found}' was not "
+            f"The language expression '{text}' is not valid: the string token '{token}' was not "
             "expected."
         ) from None
     except UnexpectedCharacters as error:
@@ -144,26 +144,26 @@ def _value(node: Node, scope: FunctionScope) -> Any:  # noqa: ANN401 - JSON
     if isinstance(node, Literal):
         return node.value
     if isinstance(node, FunctionCall):
-        return scope.call(node.name, [_value(part, scope) for part in node.arguments])
+        return scope.call(node.name, [_value(argument, scope) for argument in node.arguments])
     return _member(_value(node.target, scope), _value(node.key, scope))
 
 
 def _member(target: Any, key: Any) -> Any:  # noqa: ANN401 - JSON
     if isinstance(target, dict):
-        same = [name for name in target if name.lower() == str(key).lower()]
-        if same:
-            return target[key if key in target else same[0]]
-        wrong = (
+        matches = [name for name in target if name.lower() == str(key).lower()]
+        if matches:
+            return target[key if key in target else matches[0]]
+        message = (
             f"The language expression property '{key}' doesn't exist, available properties are "
             f"'{', '.join(target)}'."
         )
     elif isinstance(target, list) and isinstance(key, int):
         if 0 <= key < len(target):
             return target[key]
-        wrong = f"The language expression property array index '{key}' is out of bounds."
+        message = f"The language expression property array index '{key}' is out of bounds."
     else:
-        wrong = (
+        message = (
             f"The language expression property '{key}' can't be evaluated: its target is neither "
             "an object nor an array."
         )
-    raise TemplateError(wrong)
+    raise TemplateError(message)

@@ -25,10 +25,10 @@ def text(value: Json) -> str:
 
 
 def _format(pattern: str, *values: Json) -> str:
-    def fill(found: re.Match[str]) -> str:
-        if found[0] in ("{{", "}}"):
-            return found[0][0]
-        return text(values[int(found[1])])
+    def fill(match: re.Match[str]) -> str:
+        if match[0] in ("{{", "}}"):
+            return match[0][0]
+        return text(values[int(match[1])])
 
     return re.sub(r"\{\{|\}\}|\{(\d+)\}", fill, pattern)
 

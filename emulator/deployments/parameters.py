@@ -18,12 +18,12 @@ TYPES: dict[str, tuple[type, ...]] = {
 }
 
 
-def resolve(declared: Json, given: Json, scope: TemplateScope) -> dict[str, Json]:
+def resolve(declared: Json, arguments: Json, scope: TemplateScope) -> dict[str, Json]:
     """Return the value of every parameter, or raise ArmError."""
-    if not isinstance(declared, dict) or not isinstance(given, dict):
+    if not isinstance(declared, dict) or not isinstance(arguments, dict):
         raise invalid_template("The template parameters must be an object.")
-    _refuse_unknown(declared, given)
-    passed = {name.lower(): value for name, value in given.items()}
+    _refuse_unknown(declared, arguments)
+    passed = {name.lower(): value for name, value in arguments.items()}
     values: dict[str, Json] = {}
     for name, rules in declared.items():
         if not isinstance(rules, dict) or str(rules.get("type")).lower() not in TYPES:
@@ -51,9 +51,9 @@ def parameters_as_json(declared: Json, values: dict[str, Json]) -> dict[str, Jso
     return rows
 
 
-def _refuse_unknown(declared: dict[str, Json], given: dict[str, Json]) -> None:
-    known = {name.lower() for name in declared}
-    if unknown := [name for name in given if name.lower() not in known]:
+def _refuse_unknown(declared: dict[str, Json], arguments: dict[str, Json]) -> None:
+    declared_names = {name.lower() for name in declared}
+    if unknown := [name for name in arguments if name.lower() not in declared_names]:
         raise invalid_template(
             f"The template parameters '{', '.join(unknown)}' in the parameters file are not "
             "valid; they are not present in the original template and can therefore not be "
@@ -105,13 +105,13 @@ def _check(name: str, rules: Json, value: Json) -> None:
         )
     if isinstance(value, bool | dict):
         return
-    size, what = (value, "Value") if isinstance(value, int) else (len(value), "Length")
+    size, measure = (value, "Value") if isinstance(value, int) else (len(value), "Length")
     for bound, wrong in (
-        (f"min{what}", size < rules.get(f"min{what}", size)),
-        (f"max{what}", size > rules.get(f"max{what}", size)),
+        (f"min{measure}", size < rules.get(f"min{measure}", size)),
+        (f"max{measure}", size > rules.get(f"max{measure}", size)),
     ):
         if wrong:
             raise invalid_template(
                 f"The provided value for the template parameter '{name}' is not valid. "
-                f"{what} of the value should satisfy {bound} '{rules[bound]}'; it is '{size}'."
+                f"{measure} of the value should satisfy {bound} '{rules[bound]}'; it is '{size}'."
             )

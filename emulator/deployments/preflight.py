@@ -29,19 +29,19 @@ CATCH_ALL = {path for _, path, _ in PART.arm}
 def check(fabric: Fabric, request: Request, name: str, plan: DeploymentPlan) -> None:
     """Raise ArmError with all that ARM or the resource providers have against a plan."""
     caller: ArmCaller = request.scope["caller"]
-    asked = [(s, needed("PUT", s.id)) for s in plan.steps if s.wanted]
-    lacking = [(s, n) for s, n in asked if n and not permitted(fabric, caller, n)]
+    needs = [(s, needed("PUT", s.id)) for s in plan.steps if s.enabled]
+    lacking = [(s, n) for s, n in needs if n and not permitted(fabric, caller, n)]
     if lacking:
-        begins = "The template deployment failed with error: "
+        prefix = "The template deployment failed with error: "
         if len(lacking) > 1:
-            begins = "Deployment failed with multiple errors: "
-        reasons = ":".join(_lack(caller, step, need) for step, need in lacking)
-        raise invalid(f"{begins}'{reasons}'.", UNFIT)
+            prefix = "Deployment failed with multiple errors: "
+        reasons = ":".join(_describe_missing(caller, step, need) for step, need in lacking)
+        raise invalid(f"{prefix}'{reasons}'.", UNFIT)
     details = []
     for step in plan.steps:
-        if not step.wanted:
+        if not step.enabled:
             continue
-        body = _partly(step.name, templates.body(step), plan.scope)
+        body = _evaluate_known(step.name, templates.body(step), plan.scope)
         try:
             _check(fabric, request.app, step, body)
         except ArmError as error:
@@ -56,7 +56,7 @@ def check(fabric: Fabric, request: Request, name: str, plan: DeploymentPlan) -> 
         )
 
 
-def _partly(name: str, value: Json, scope: TemplateScope) -> Json:
+def _evaluate_known(name: str, value: Json, scope: TemplateScope) -> Json:
     """Evaluate the expressions in a value that need no running deployment."""
     try:
         return evaluate(value, scope)
@@ -64,8 +64,10 @@ def _partly(name: str, value: Json, scope: TemplateScope) -> Json:
         raise invalid_resource(name, str(error)) from None
     except NotYet:
         if isinstance(value, dict):
-            return {k: _partly(name, v, scope) for k, v in value.items()}
-        return [_partly(name, v, scope) for v in value] if isinstance(value, list) else value
+            return {k: _evaluate_known(name, v, scope) for k, v in value.items()}
+        return (
+            [_evaluate_known(name, v, scope) for v in value] if isinstance(value, list) else value
+        )
 
 
 def _is_open(value: Json) -> bool:
@@ -75,7 +77,7 @@ def _is_open(value: Json) -> bool:
     return isinstance(value, str) and is_expression(value)
 
 
-def _lack(caller: ArmCaller, step: Step, need: Need) -> str:
+def _describe_missing(caller: ArmCaller, step: Step, need: Need) -> str:
     return (
         f"Authorization failed for template resource '{step.name}' of type '{step.type}'. The "
         f"client '{caller.client_id}' with object id '{caller.object_id}' does not have "
@@ -84,7 +86,7 @@ def _lack(caller: ArmCaller, step: Step, need: Need) -> str:
 
 
 def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
-    if _served(app, step.id):
+    if _is_served(app, step.id):
         return
     path = parse(step.id)
     if path is None:
@@ -102,7 +104,7 @@ def _check(fabric: Fabric, app: Starlette, step: Step, body: Json) -> None:
             raise
 
 
-def _served(app: Starlette, resource_id: str) -> bool:
+def _is_served(app: Starlette, resource_id: str) -> bool:
     """Whether a route of its own, and not that for any provider, puts such a resource."""
     routes = (r for r in app.routes if isinstance(r, Route) and r.path not in CATCH_ALL)
     return any("PUT" in (r.methods or ()) and r.path_regex.match(resource_id) for r in routes)

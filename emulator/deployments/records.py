@@ -26,7 +26,7 @@ def running(resource: ResourceRow) -> bool:
     return resource.type == DEPLOYMENTS and bool(resource.body.get("run"))
 
 
-def place(group: ResourceGroup) -> DeploymentPlace:
+def deployment_place(group: ResourceGroup) -> DeploymentPlace:
     """Return the values of `resourceGroup()` and `subscription()` in a deployment."""
     return DeploymentPlace(
         subscription={
@@ -39,11 +39,13 @@ def place(group: ResourceGroup) -> DeploymentPlace:
     )
 
 
-def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json) -> ResourceRow:
+def new_deployment(
+    fabric: Fabric, id_: str, plan: DeploymentPlan, form: Json, call: Json
+) -> ResourceRow:
     """Return a new deployment; ``call`` is what a PUT of its resources needs."""
     properties = summary(fabric, plan)
     properties["provisioningState"] = "Running"
-    run = {"parameters": asked.get("parameters") or {}, "call": call, "steps": {}}
+    run = {"parameters": form.get("parameters") or {}, "call": call, "steps": {}}
     return ResourceRow(
         id=id_,
         type=DEPLOYMENTS,
@@ -51,7 +53,7 @@ def new(fabric: Fabric, id_: str, plan: DeploymentPlan, asked: Json, call: Json)
         body={
             "properties": properties,
             "operations": [],
-            "template": asked["template"],
+            "template": form["template"],
             "run": run,
         },
         created_at=fabric.now(),

@@ -30,9 +30,9 @@ async def put(request: Request) -> Response:
             f"Unable to edit or replace deployment '{name}': previous deployment is still active. "
             "Please see https://aka.ms/arm-deploy for usage details.",
         )
-    asked, plan = await _plan_deployment(request, name)
+    form, plan = await _plan_deployment(request, name)
     preflight.check(fabric, request, name, plan)
-    deployment = records.new(fabric, old.id if old else id_, plan, asked, _call(request))
+    deployment = records.new_deployment(fabric, old.id if old else id_, plan, form, _call(request))
     fabric.state.put(deployment)
     fabric.changed()
     version = request.query_params["api-version"]
@@ -49,7 +49,7 @@ async def validate(request: Request) -> Response:
     _, plan = await _plan_deployment(request, name)
     preflight.check(fabric_of(request), request, name, plan)
     properties = records.summary(fabric_of(request), plan)
-    properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.wanted]
+    properties["validatedResources"] = [{"id": step.id} for step in plan.steps if step.enabled]
     body = {"id": id_, "name": name, "type": records.DEPLOYMENTS, "properties": properties}
     return JSONResponse(body)
 
@@ -73,8 +73,10 @@ async def list_all(request: Request) -> Response:
     """List those of the group, the latest first."""
     inside = find_group(request).key + "/"
     rows = [r for r in fabric_of(request).state.resources.values() if r.key.startswith(inside)]
-    mine = [r for r in rows if r.type == records.DEPLOYMENTS]
-    return page(request, [records.body(r) for r in sorted(mine, key=lambda r: -r.created_at)])
+    deployments = [r for r in rows if r.type == records.DEPLOYMENTS]
+    return page(
+        request, [records.body(r) for r in sorted(deployments, key=lambda r: -r.created_at)]
+    )
 
 
 async def operations(request: Request) -> Response:
@@ -106,23 +108,23 @@ async def _plan_deployment(request: Request, name: str) -> tuple[Json, Deploymen
             "digits, '-', '_', '.', '(' and ')'.",
             "InvalidDeploymentName",
         )
-    asked = (await read_json(request, lenient=True)).get("properties")
-    if not isinstance(asked, dict):
+    form = (await read_json(request, lenient=True)).get("properties")
+    if not isinstance(form, dict):
         raise invalid(
             "The request content is invalid: it has no 'properties'.", "InvalidRequestContent"
         )
-    if str(asked.get("mode", "Incremental")).lower() != "incremental":
+    if str(form.get("mode", "Incremental")).lower() != "incremental":
         raise invalid(
             "The emulator deploys in mode 'Incremental' only: delete by hand what is to go.",
             "InvalidDeploymentMode",
         )
-    if "template" not in asked:
+    if "template" not in form:
         raise invalid(
             "The emulator needs the template itself in 'properties.template': it follows no links.",
             "InvalidTemplate",
         )
-    place = records.place(group)
-    return asked, templates.plan(asked["template"], asked.get("parameters"), place)
+    place = records.deployment_place(group)
+    return form, templates.plan(form["template"], form.get("parameters"), place)
 
 
 def _call(request: Request) -> dict[str, str]:

@@ -18,7 +18,7 @@ from emulator.core.errors import ArmError
 from emulator.core.state import ResourceRow, group_id
 from emulator.core.timestamps import timestamp
 from emulator.deployments import parameters, records, templates
-from emulator.deployments.calls import Answers, Calls, Unasked, refusal
+from emulator.deployments.calls import Answers, Calls, MissingAnswer, refusal
 from emulator.deployments.expressions import NotYet, TemplateError, evaluate
 from emulator.deployments.refusals import invalid_template
 from emulator.deployments.scopes import TemplateScope
@@ -29,7 +29,7 @@ from emulator.resources.resource_ids import parse
 Json = Any
 T = TypeVar("T")
 TOO_MANY = 429  # requests: the next step asks again
-OVER = ("Succeeded", "Failed", "Canceled")
+TERMINAL_STATES = ("Succeeded", "Failed", "Canceled")
 
 
 class Runner:
@@ -43,7 +43,7 @@ class Runner:
         """Look after the deployments; what they do they do outside of the step."""
         for key in [k for k, task in self._tasks.items() if task.done()]:
             if error := self._tasks.pop(key).exception():
-                _break_off(fabric, key, error)
+                _fail_unexpectedly(fabric, key, error)
         for resource in list(fabric.state.resources.values()):
             if records.running(resource) and resource.key not in self._tasks:
                 work = _advance(fabric, self._app, resource)
@@ -55,13 +55,13 @@ async def _advance(fabric: Fabric, app: ASGIApp, resource: ResourceRow) -> None:
     await _Deployment(fabric, app, resource).advance()
 
 
-def _break_off(fabric: Fabric, key: str, error: BaseException) -> None:
+def _fail_unexpectedly(fabric: Fabric, key: str, error: BaseException) -> None:
     """End a deployment that the emulator cannot carry on, so that no restart tries again."""
     sys.stderr.write("".join(traceback.format_exception(error)))
     resource = fabric.state.resources.get(key)
     if resource and records.running(resource):
-        told = {"code": "InternalServerError", "message": "Encountered internal server error."}
-        records.close(fabric, resource, provisioningState="Failed", error=told)
+        details = {"code": "InternalServerError", "message": "Encountered internal server error."}
+        records.close(fabric, resource, provisioningState="Failed", error=details)
 
 
 class _Deployment:
@@ -77,7 +77,7 @@ class _Deployment:
         group = fabric.state.groups.get(group_id(path.subscription, path.group).lower())
         self._plan = None
         if group:
-            place = records.place(group)
+            place = records.deployment_place(group)
             self._plan = templates.plan(resource.body["template"], run["parameters"], place)
 
     async def advance(self) -> None:
@@ -85,19 +85,19 @@ class _Deployment:
         if self._plan is None:  # the group is gone
             self._end("Canceled")
             return
-        steps = [step for step in self._plan.steps if step.wanted]
+        steps = [step for step in self._plan.steps if step.enabled]
         moved = True
-        while moved and self._alive():
+        while moved and self._is_running():
             moved = False
             for step in steps:
                 moved = await self._move(step) or moved
-        if not self._alive() or any(self._is(step, "running") for step in steps):
+        if not self._is_running() or any(self._has_state(step, "running") for step in steps):
             return
-        failures = [self._state(step)["error"] for step in steps if self._is(step, "failed")]
-        stuck = [step for step in steps if self._is(step, "")]
-        if stuck and not failures:
+        failures = [self._state(step)["error"] for step in steps if self._has_state(step, "failed")]
+        unstarted = [step for step in steps if self._has_state(step, "")]
+        if unstarted and not failures:
             error = invalid_template(
-                f"Circular dependency detected on resource: '{stuck[0].id}'. Please see "
+                f"Circular dependency detected on resource: '{unstarted[0].id}'. Please see "
                 "https://aka.ms/arm-syntax-resources for usage details."
             )
             failures = [error.body["error"]]
@@ -106,30 +106,30 @@ class _Deployment:
         else:
             await self._succeed(steps)
 
-    def _alive(self) -> bool:
+    def _is_running(self) -> bool:
         """Whether it is still to be carried on: it may have been cancelled or deleted."""
-        known = self._fabric.state.resources.get(self._resource.key)
-        return known is self._resource and records.running(self._resource)
+        stored = self._fabric.state.resources.get(self._resource.key)
+        return stored is self._resource and records.running(self._resource)
 
     def _state(self, step: Step) -> dict[str, Json]:
-        found: dict[str, Json] = self._resource.body["run"]["steps"].get(step.key, {"state": ""})
-        return found
+        record: dict[str, Json] = self._resource.body["run"]["steps"].get(step.key, {"state": ""})
+        return record
 
-    def _is(self, step: Step, state: str) -> bool:
+    def _has_state(self, step: Step, state: str) -> bool:
         return bool(self._state(step)["state"] == state)
 
     async def _move(self, step: Step) -> bool:
         """Do what can be done about one resource; say whether anything was."""
-        if not self._alive():
+        if not self._is_running():
             return False
-        if self._is(step, "running"):
-            return await self._look(step)
-        return self._is(step, "") and self._ready(step) and await self._start(step)
+        if self._has_state(step, "running"):
+            return await self._poll(step)
+        return self._has_state(step, "") and self._ready(step) and await self._start(step)
 
     def _ready(self, step: Step) -> bool:
         assert self._plan
         need = [s for s in self._plan.steps if s.key in step.waits_for]
-        return all(not s.wanted or self._is(s, "done") for s in need)
+        return all(not s.enabled or self._has_state(s, "done") for s in need)
 
     async def _start(self, step: Step) -> bool:
         try:
@@ -142,77 +142,79 @@ class _Deployment:
         except ArmError as error:
             self._fail(step, error.body["error"])
             return True
-        answer = await self._calls.ask("PUT", step.id, step.version, body)
+        answer = await self._calls.request("PUT", step.id, step.version, body)
         if answer.status_code == TOO_MANY:
             return False
         if answer.status_code >= 400:
             self._fail(step, refusal(answer).body["error"])
             return True
         poll = answer.headers.get("Azure-AsyncOperation", "")
-        shown = answer.json() if answer.content else {}
-        if _provisioning(shown) in ("Succeeded", "") and not poll:
+        document = answer.json() if answer.content else {}
+        if _provisioning(document) in ("Succeeded", "") and not poll:
             self._write(step, "done")
         else:
             self._write(step, "running", poll=poll)
         return True
 
-    async def _look(self, step: Step) -> bool:
+    async def _poll(self, step: Step) -> bool:
         """Whether a resource that takes its time is there now."""
         poll = self._state(step)["poll"]
-        answer = await self._calls.ask("GET", *((poll,) if poll else (step.id, step.version)))
+        answer = await self._calls.request("GET", *((poll,) if poll else (step.id, step.version)))
         if answer.status_code == TOO_MANY:
             return False
         if answer.status_code >= 400:
             self._fail(step, refusal(answer).body["error"])
             return True
-        shown = answer.json()
-        status = shown["status"] if poll else _provisioning(shown)
-        if status not in OVER:
+        document = answer.json()
+        status = document["status"] if poll else _provisioning(document)
+        if status not in TERMINAL_STATES:
             return False
         if status == "Succeeded":
             self._write(step, "done")
         else:
-            self._fail(step, shown.get("error") or {"code": status, "message": "It failed."})
+            self._fail(step, document.get("error") or {"code": status, "message": "It failed."})
         return True
 
     async def _settled(self, value: Callable[[TemplateScope], T]) -> T:
         """Return the result of ``value``, fetching the resources that its expressions refer to."""
         assert self._plan
-        pending = (s for s in self._plan.steps if s.wanted)
-        missing = {s.key for s in pending if not self._is(s, "done")}
+        pending = (s for s in self._plan.steps if s.enabled)
+        missing = {s.key for s in pending if not self._has_state(s, "done")}
         answers = Answers(self._calls, missing)
         scope = replace(self._plan.scope, cloud=answers)
         while True:
             try:
                 return value(scope)
-            except Unasked as wanted:
-                await answers.fetch(wanted)
+            except MissingAnswer as request:
+                await answers.fetch(request)
 
     async def _succeed(self, steps: list[Step]) -> None:
         assert self._plan
         outputs: dict[str, Json] = {}
         for name, rules in self._plan.outputs.items():
             try:
-                shown = await self._settled(lambda scope, r=rules: _output(r, scope))  # type: ignore[misc] # a default, no parameter
+                output = await self._settled(lambda scope, r=rules: _output(r, scope))  # type: ignore[misc] # a default, no parameter
             except (TemplateError, NotYet, ArmError) as error:
                 message = f"The template output '{name}' is not valid: {error}"
                 error_body = {"code": "DeploymentOutputEvaluationFailed", "message": message}
                 self._end("Failed", error=error_body)
                 return
-            if shown is not None:
-                outputs[_as_arm_spells(name)] = shown
+            if output is not None:
+                outputs[_camel_case(name)] = output
         self._end("Succeeded", outputs=outputs, outputResources=[{"id": s.id} for s in steps])
 
     def _fail(self, step: Step, error: dict[str, Json]) -> None:
         self._write(step, "failed", error={**error, "target": step.id})
 
-    def _write(self, step: Step, state: str, **more: Json) -> None:
+    def _write(self, step: Step, state: str, **members: Json) -> None:
         """Write a move down."""
         body = self._resource.body
-        run = body["run"] | {"steps": body["run"]["steps"] | {step.key: {"state": state, **more}}}
-        over = [self._operation(step, more.get("error"))] if state != "running" else []
-        changes = {"run": run, "operations": [*body["operations"], *over]}
-        if self._alive():
+        run = body["run"] | {
+            "steps": body["run"]["steps"] | {step.key: {"state": state, **members}}
+        }
+        ended = [self._operation(step, members.get("error"))] if state != "running" else []
+        changes = {"run": run, "operations": [*body["operations"], *ended]}
+        if self._is_running():
             self._resource = self._fabric.state.change(self._resource, body=body | changes)
             self._fabric.changed()
 
@@ -235,12 +237,12 @@ class _Deployment:
         id_ = f"{self._resource.id}/operations/{name}"
         return {"id": id_, "operationId": name, "properties": properties}
 
-    def _end(self, state: str, **more: Json) -> None:
+    def _end(self, state: str, **members: Json) -> None:
         now = self._fabric.now()
         seconds = now - self._resource.created_at
-        if self._alive():
+        if self._is_running():
             times = {"timestamp": timestamp(now), "duration": f"PT{seconds:.3f}S"}
-            ended = {"provisioningState": state, **times, **more}
+            ended = {"provisioningState": state, **times, **members}
             records.close(self._fabric, self._resource, **ended)
             self._fabric.changed()
 
@@ -256,7 +258,7 @@ def _failed(deployment_id: str, details: list[dict[str, Json]]) -> dict[str, Jso
     }
 
 
-def _as_arm_spells(name: str) -> str:
+def _camel_case(name: str) -> str:
     """Return the name of an output in camel case, as ARM answers it: VMSS is vmss, RG_Id rG_Id.
 
     From Azure/bicep issue 9360, Azure/azure-dev issue 512, and azure-cli, which reads `vmss`.
@@ -270,10 +272,10 @@ def _output(rules: Json, scope: TemplateScope) -> dict[str, Json] | None:
     if not evaluate(rules.get("condition", True), scope):
         return None
     kind = str(rules["type"])
-    shown: dict[str, Json] = {"type": kind[:1].upper() + kind[1:]}
+    output: dict[str, Json] = {"type": kind[:1].upper() + kind[1:]}
     if not parameters.is_secret(rules):
-        shown["value"] = evaluate(rules["value"], scope)
-    return shown
+        output["value"] = evaluate(rules["value"], scope)
+    return output
 
 
 def _unprocessable(step: Step, error: TemplateError) -> dict[str, Json]:
@@ -284,6 +286,6 @@ def _unprocessable(step: Step, error: TemplateError) -> dict[str, Json]:
     }
 
 
-def _provisioning(shown: Json) -> str:
-    properties = shown.get("properties") if isinstance(shown, dict) else None
+def _provisioning(document: Json) -> str:
+    properties = document.get("properties") if isinstance(document, dict) else None
     return str((properties or {}).get("provisioningState") or "")

@@ -46,10 +46,10 @@ class TemplateScope:
 
     def call(self, name: str, values: list[Json]) -> Json:
         """Return the value of a function."""
-        known = FUNCTIONS.get(name.lower())
-        if known is None:
+        entry = FUNCTIONS.get(name.lower())
+        if entry is None:
             return functions.apply(name, values)
-        least, most, function = known
+        least, most, function = entry
         if not least <= len(values) <= most:
             raise TemplateError(
                 f"Unable to evaluate template language function '{name}': function requires "
@@ -60,8 +60,8 @@ class TemplateScope:
 
 
 def _parameters(scope: TemplateScope, name: str) -> Json:
-    for known, value in scope.parameters.items():
-        if known.lower() == name.lower():
+    for key, value in scope.parameters.items():
+        if key.lower() == name.lower():
             return value
     raise TemplateError(
         f"The template parameter '{name}' is not found. Please see "
@@ -73,8 +73,8 @@ def _variables(scope: TemplateScope, name: str) -> Json:
     name = name.lower()
     if name in scope.under_way:
         raise TemplateError(f"The template variable '{name}' refers to itself.")
-    for known, value in scope.variables.items():
-        if known.lower() == name:
+    for key, value in scope.variables.items():
+        if key.lower() == name:
             return evaluate(value, replace(scope, under_way=(*scope.under_way, name)))
     raise TemplateError(
         f"The template variable '{name}' is not found. Please see "
@@ -91,14 +91,14 @@ def _providers(_scope: TemplateScope, _namespace: str, kind: str) -> Json:
 def join_id(base: str, kind: str, names: Sequence[str]) -> str:
     """Return an id from a scope, a full type, and one name for each segment of the type."""
     namespace, *types = kind.split("/")
-    names = [part for name in names for part in name.split("/")]
+    names = [segment for name in names for segment in name.split("/")]
     if len(types) != len(names) or not types:
         raise TemplateError(
             "Unable to evaluate template language function 'resourceId': the type "
             f"'{kind}' requires '{len(types)}' resource name argument(s). Please see "
             "https://aka.ms/arm-resource-functions/#resourceid for usage details."
         )
-    steps = [part for step in zip(types, names, strict=True) for part in step]
+    steps = [segment for step in zip(types, names, strict=True) for segment in step]
     return "/".join((base, "providers", namespace, *steps))
 
 
@@ -106,23 +106,27 @@ def _reference(scope: TemplateScope, name: str, version: str = "", full: str = "
     """Return the properties of a resource, or (``full`` is Full) all of it."""
     if scope.cloud is None:
         raise NotYet(name)
-    resource_id, known = _resolve(scope, name)
-    shown = scope.cloud.show(resource_id, version or known)
-    return shown if full.lower() == "full" else shown.get("properties", {})
+    resource_id, declared_version = _resolve(scope, name)
+    resource = scope.cloud.show(resource_id, version or declared_version)
+    return resource if full.lower() == "full" else resource.get("properties", {})
 
 
-def _resolve(scope: TemplateScope, what: str) -> tuple[str, str]:
+def _resolve(scope: TemplateScope, reference: str) -> tuple[str, str]:
     """Return the id and api-version that an id or a plain name refers to."""
-    for known, version in scope.versions.items():
-        short = known.lower().partition("/providers/")[2]
-        if what.lower() in (known.lower(), short, known.lower().rpartition("/")[2]):
-            return known, version
-    if not what.startswith("/"):
+    for resource_id, version in scope.versions.items():
+        short = resource_id.lower().partition("/providers/")[2]
+        if reference.lower() in (
+            resource_id.lower(),
+            short,
+            resource_id.lower().rpartition("/")[2],
+        ):
+            return resource_id, version
+    if not reference.startswith("/"):
         raise TemplateError(
-            f"The resource '{what}' is not defined in the template. Please see "
+            f"The resource '{reference}' is not defined in the template. Please see "
             "https://aka.ms/arm-syntax for usage details."
         )
-    return what, ""
+    return reference, ""
 
 
 MANY = 100  # arguments

@@ -30,7 +30,7 @@ class Step:
     version: str
     raw: dict[str, Json]
     waits_for: list[str] = field(default_factory=list)  # ids
-    wanted: bool = True  # its condition holds
+    enabled: bool = True  # its condition holds
 
     @property
     def key(self) -> str:
@@ -48,12 +48,12 @@ class DeploymentPlan:
     declared: dict[str, Json]  # parameters as the template has them
 
 
-def plan(template: Json, given: Json, place: DeploymentPlace) -> DeploymentPlan:
+def plan(template: Json, arguments: Json, place: DeploymentPlace) -> DeploymentPlan:
     """Unroll a template with what is passed to it, or raise ArmError."""
     _check_form(template)
     bare = TemplateScope(place, {}, template.get("variables") or {})
     declared = template.get("parameters") or {}
-    values = parameters.resolve(declared, given or {}, bare)
+    values = parameters.resolve(declared, arguments or {}, bare)
     scope = replace(bare, parameters=values)
     steps = list(_steps(template, scope))
     if len(steps) > MOST_RESOURCES:
@@ -92,8 +92,8 @@ def _check_form(template: Json) -> None:
         if template.get(name) and not isinstance(template[name], kinds):
             raise invalid_template(f"The template property '{name}' has the wrong type.")
     for name, rules in (template.get("outputs") or {}).items():
-        known = isinstance(rules, dict) and str(rules.get("type")).lower() in parameters.TYPES
-        if not known or "value" not in rules:
+        is_valid = isinstance(rules, dict) and str(rules.get("type")).lower() in parameters.TYPES
+        if not is_valid or "value" not in rules:
             raise invalid_template(f"The template output '{name}' needs a type and a value.")
 
 
@@ -128,7 +128,7 @@ def _step(row: dict[str, Json], scope: TemplateScope, parent: Step | None) -> St
     name = str(_evaluated(label, row["name"], scope))
     kind = row["type"]
     if parent:
-        kind, name = _below(parent, kind, name)
+        kind, name = _child_type_and_name(parent, kind, name)
     condition = _evaluated(name, row.get("condition", True), scope)
     version = str(_evaluated(name, row.get("apiVersion", ""), scope))
     if not version:
@@ -147,11 +147,11 @@ def _step(row: dict[str, Json], scope: TemplateScope, parent: Step | None) -> St
         name=name,
         version=version,
         raw=row,
-        wanted=condition in (True, "true", "True") and (parent is None or parent.wanted),
+        enabled=condition in (True, "true", "True") and (parent is None or parent.enabled),
     )
 
 
-def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
+def _child_type_and_name(parent: Step, kind: str, name: str) -> tuple[str, str]:
     """Type and name of a nested resource in full; both may be written in full already."""
     if "/" not in kind or not kind.lower().startswith(parent.type.lower() + "/"):
         kind = f"{parent.type}/{kind}"
@@ -162,8 +162,8 @@ def _below(parent: Step, kind: str, name: str) -> tuple[str, str]:
 
 def _base(name: str, row: dict[str, Json], scope: TemplateScope) -> str:
     """Return the id that a resource's own segments follow: its `scope`, or the group."""
-    given = str(_evaluated(name, row.get("scope") or scope.place.group_id, scope))
-    return given.rstrip("/")
+    scope_id = str(_evaluated(name, row.get("scope") or scope.place.group_id, scope))
+    return scope_id.rstrip("/")
 
 
 def _evaluated(name: str, value: Json, scope: TemplateScope) -> Json:
@@ -182,12 +182,12 @@ def _evaluated(name: str, value: Json, scope: TemplateScope) -> Json:
 def _refuse_doubles(steps: list[Step]) -> None:
     seen: set[str] = set()
     for step in steps:
-        if step.key in seen and step.wanted:
+        if step.key in seen and step.enabled:
             raise invalid_template(
                 f"The resource '{step.id}' is defined multiple times in a template. Please see "
                 "https://aka.ms/arm-syntax-resources for usage details."
             )
-        if step.wanted:
+        if step.enabled:
             seen.add(step.key)
 
 
@@ -195,28 +195,28 @@ def _waits_for(step: Step, steps: list[Step], scope: TemplateScope) -> list[str]
     listed = step.raw.get("dependsOn") or []
     if not isinstance(listed, list):
         raise invalid_resource(step.name, "The resource property 'dependsOn' must be an array.")
-    found: list[str] = []
+    keys: list[str] = []
     for entry in listed:
         name = str(_evaluated(step.name, entry, scope))
-        same = [other.key for other in steps if _means(name, other)]
+        same = [candidate.key for candidate in steps if _is_named(name, candidate)]
         if not same:
             raise invalid_template(
                 f"The resource '{name}' is not defined in the template. Please see "
                 "https://aka.ms/arm-syntax for usage details."
             )
-        found += same
-    return found
+        keys += same
+    return keys
 
 
-def _means(name: str, step: Step) -> bool:
+def _is_named(name: str, step: Step) -> bool:
     """Whether a dependency names a step: by id, type and name, or name."""
-    wanted = name.lower()
-    inner = [part for part in wanted.split("/") if part]
+    reference = name.lower()
+    inner = [segment for segment in reference.split("/") if segment]
     types = step.type.lower().split("/")
     names = step.name.lower().split("/")
-    long = [types[0], *(part for pair in zip(types[1:], names, strict=True) for part in pair)]
+    long = [types[0], *(segment for pair in zip(types[1:], names, strict=True) for segment in pair)]
     forms = (step.key, step.name.lower(), f"{step.type}/{step.name}".lower())
-    return wanted in forms or inner == long
+    return reference in forms or inner == long
 
 
 def _refuse_circles(steps: list[Step]) -> None:

@@ -28,14 +28,14 @@ async def capacity(request: Request) -> Response:
     region, size = body.get("region"), body.get("vm_size")
     if not (region and size and isinstance(region, str) and isinstance(size, str)):
         raise invalid("'region' and 'vm_size' must name a region and a size.")
-    place = f"{region}/{size}".lower()
+    key = f"{region}/{size}".lower()
     count, state = body.get("available"), fabric.state
     if count is not None and not (isinstance(count, int) and count >= 0):
         raise invalid(f"'available' must be a number of instances or null, not {count!r}.")
-    left = {k: v for k, v in {**state.globals.capacity, place: count}.items() if v is not None}
-    state.change(state.globals, capacity=left)
+    limits = {k: v for k, v in {**state.globals.capacity, key: count}.items() if v is not None}
+    state.change(state.globals, capacity=limits)
     fabric.changed()
-    return JSONResponse({"capacity": left})
+    return JSONResponse({"capacity": limits})
 
 
 async def evict(request: Request) -> Response:
@@ -65,13 +65,13 @@ async def restore(request: Request) -> Response:
     """Bring ``count`` evicted instances of a scale set back, as try and restore does."""
     fabric, body = fabric_of(request), await read_order(request, "scale_set", "count")
     name, count = str(body.get("scale_set", "")).lower(), body.get("count", 1)
-    found = [s for s in fabric.state.scale_sets.values() if s.name.lower() == name]
-    if not found or not isinstance(count, int) or not 1 <= count <= LARGEST_SET:
+    matches = [s for s in fabric.state.scale_sets.values() if s.name.lower() == name]
+    if not matches or not isinstance(count, int) or not 1 <= count <= LARGEST_SET:
         raise invalid(f"'scale_set' must name one that exists, 'count' be 1 to {LARGEST_SET}.")
-    if found[0].provisioning_state == "Deleting":
-        raise marked_for_deletion("restore", found[0].name)
-    scale_sets.check_room_in_quota(fabric, found[0], count)
-    scale_sets.grow(fabric, found[0], count, "restore")
+    if matches[0].provisioning_state == "Deleting":
+        raise marked_for_deletion("restore", matches[0].name)
+    scale_sets.check_room_in_quota(fabric, matches[0], count)
+    scale_sets.grow(fabric, matches[0], count, "restore")
     fabric.changed()
     return JSONResponse({"restored": count})
 
@@ -94,9 +94,9 @@ async def clear_faults(request: Request) -> Response:
     """Forget the fault ?id=, or all of them."""
     fabric = fabric_of(request)
     refuse_unknown(request.query_params, ("id",), "parameter")
-    gone = planted.clear(fabric.state, request.query_params.get("id", ""), fabric.now())
+    cleared = planted.clear(fabric.state, request.query_params.get("id", ""), fabric.now())
     fabric.changed()
-    return JSONResponse({"cleared": gone})
+    return JSONResponse({"cleared": cleared})
 
 
 async def virtual_machines(request: Request) -> Response:

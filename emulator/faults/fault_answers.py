@@ -34,14 +34,14 @@ class Faulty:
             return
         request = Request(scope, receive)
         body = await request.body()
-        again = _again(body, receive)
+        replay = _replaying(body, receive)
         target = _target(fabric, request, body)
         fault = planted.take_fault(fabric.state, ANSWERS, target, fabric.now())
         if fault is None:
-            await self._app(scope, again, send)
+            await self._app(scope, replay, send)
             return
         fabric.changed()
-        await self._strike(fault, scope, again, send)
+        await self._strike(fault, scope, replay, send)
 
     async def _strike(self, fault: FaultRow, scope: Scope, receive: Receive, send: Send) -> None:
         match fault.kind, fault.when:
@@ -52,8 +52,8 @@ class Faulty:
                 await _failed(fault)(scope, receive, send)
             case "drop", when:
                 if when == "after":
-                    await self._app(scope, receive, _nobody)
-                await _hang_up(scope, receive)
+                    await self._app(scope, receive, _discard)
+                await _disconnect(scope, receive)
             case _, "after":
                 await self._app(scope, receive, _late(send, fault.delay or 0))
             case _:
@@ -64,28 +64,28 @@ class Faulty:
 def _target(fabric: Fabric, request: Request, body: bytes) -> FaultTarget:
     """Return the request as a target, with the region and size of its scale set."""
     path = request.url.path
-    told = _read_json(body) if request.method == "PUT" else {}
+    model = _read_json(body) if request.method == "PUT" else {}
     for scale_set in fabric.state.scale_sets.values():
         if f"{path.lower()}/".startswith(f"{scale_set.key}/"):
-            told = scale_set.model | told
-    sku = told.get("sku")
+            model = scale_set.model | model
+    sku = model.get("sku")
     return FaultTarget(
         method=request.method,
         path=path,
-        region=str(told.get("location", "")),
+        region=str(model.get("location", "")),
         vm_size=str(sku.get("name", "")) if isinstance(sku, dict) else "",
     )
 
 
 def _read_json(body: bytes) -> dict[str, object]:
     try:
-        told = json.loads(body or b"{}")
+        document = json.loads(body or b"{}")
     except ValueError:
         return {}
-    return told if isinstance(told, dict) else {}
+    return document if isinstance(document, dict) else {}
 
 
-def _again(body: bytes, receive: Receive) -> Receive:
+def _replaying(body: bytes, receive: Receive) -> Receive:
     """Return a receiver that repeats the body, then passes on what the client sends."""
     first: list[Message] = [{"type": "http.request", "body": body, "more_body": False}]
 
@@ -114,7 +114,7 @@ def _failed(fault: FaultRow) -> Response:
     return JSONResponse({"error": {"code": code, "message": message}}, status_code=fault.status)
 
 
-async def _nobody(_message: Message) -> None:
+async def _discard(_message: Message) -> None:
     """Drop a message of the answer."""
 
 
@@ -127,7 +127,7 @@ def _late(send: Send, delay: float) -> Send:
     return send_late
 
 
-async def _hang_up(scope: Scope, receive: Receive) -> None:
+async def _disconnect(scope: Scope, receive: Receive) -> None:
     """Break the connection, as `emulator.__main__` lets us, and wait until that is known."""
     scope["state"]["hang_up"]()
     while (await receive())["type"] != "http.disconnect":

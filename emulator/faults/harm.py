@@ -23,11 +23,11 @@ class Harm:
     write_limit: int = 0  # bytes per second to its disk; 0: as fast as it goes
     change: int = 0  # counts the changes of this file
 
-    def cut(self, where: str) -> str:
+    def cut(self, address: str) -> str:
         """Return the mode in which traffic with HOST:PORT is cut; empty if it is not."""
-        host = where.rpartition(":")[0]
+        host = address.rpartition(":")[0]
         for pattern, mode in self.cuts.items():
-            if fnmatchcase(where, pattern) or fnmatchcase(host, pattern):
+            if fnmatchcase(address, pattern) or fnmatchcase(host, pattern):
                 return mode
         return ""
 
@@ -43,9 +43,9 @@ def read(folder: Path) -> Harm:
 def write(folder: Path, harm: Harm) -> None:
     """Note it down; `tell` makes a VM that runs obey."""
     harm.change += 1
-    fresh = folder / "harm.new"
-    fresh.write_text(json.dumps(asdict(harm)))
-    fresh.replace(folder / "harm.json")
+    temporary = folder / "harm.new"
+    temporary.write_text(json.dumps(asdict(harm)))
+    temporary.replace(folder / "harm.json")
 
 
 def notify_vm(pid: int) -> None:

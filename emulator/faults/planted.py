@@ -50,19 +50,19 @@ class FaultTarget:
 
 def plant(state: EmulatorState, body: dict[str, Any], now: float) -> FaultRow:
     """Keep a new fault; ArmError for what is none."""
-    given = dict(body)
-    if given.get("kind") not in KINDS:
-        raise invalid(f"'kind' must be one of {', '.join(KINDS)}, not {given.get('kind')!r}.")
-    if given["kind"] in PULLS and given.get("code") not in CODES:
+    members = dict(body)
+    if members.get("kind") not in KINDS:
+        raise invalid(f"'kind' must be one of {', '.join(KINDS)}, not {members.get('kind')!r}.")
+    if members["kind"] in PULLS and members.get("code") not in CODES:
         raise invalid(f"'code' of a pull that fails must be one of {', '.join(CODES)}.")
-    seconds = given.pop("seconds", None)
-    known = {field.name for field in fields(FaultRow)} - {"id", "until", "struck"}
-    if unknown := sorted(set(given) - known):
-        raise invalid(f"A fault has no member {unknown[0]!r}; it has {', '.join(sorted(known))}.")
-    for name, value in {**given, "seconds": seconds}.items():
+    seconds = members.pop("seconds", None)
+    allowed = {field.name for field in fields(FaultRow)} - {"id", "until", "struck"}
+    if unknown := sorted(set(members) - allowed):
+        raise invalid(f"A fault has no member {unknown[0]!r}; it has {', '.join(sorted(allowed))}.")
+    for name, value in {**members, "seconds": seconds}.items():
         _check(name, value)
     until = None if seconds is None else now + seconds
-    fault = FaultRow(id=uuid.uuid4().hex, until=until, **given)
+    fault = FaultRow(id=uuid.uuid4().hex, until=until, **members)
     return state.put(fault)
 
 
@@ -70,22 +70,22 @@ def take_fault(
     state: EmulatorState, kinds: Iterable[str], target: FaultTarget, now: float
 ) -> FaultRow | None:
     """Return the first fault of these kinds that matches the target, counting one more strike."""
-    wanted = set(kinds)
+    accepted = set(kinds)
     for fault in state.faults.values():
-        if fault.kind in wanted and fault.live(now) and _meets(fault, target):
+        if fault.kind in accepted and fault.live(now) and _matches(fault, target):
             return state.change(fault, struck=fault.struck + 1)
     return None
 
 
 def clear(state: EmulatorState, name: str, now: float) -> list[str]:
     """Forget one fault, or all; what they hold up goes on."""
-    gone = [fault for fault in state.faults.values() if name in ("", fault.id)]
-    for cleared in gone:
+    faults = [fault for fault in state.faults.values() if name in ("", fault.id)]
+    for cleared in faults:
         state.remove(cleared)
         for operation in state.operations.values():
             if operation.held_by == cleared.id:
                 state.change(operation, due_at=min(operation.due_at, now))
-    return [fault.id for fault in gone]
+    return [fault.id for fault in faults]
 
 
 def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
@@ -105,7 +105,7 @@ def _check(name: str, value: Any) -> None:  # noqa: ANN401 - as it came
             raise invalid(f"'path' of a fault is no regular expression: {error}.") from error
 
 
-def _meets(fault: FaultRow, target: FaultTarget) -> bool:
+def _matches(fault: FaultRow, target: FaultTarget) -> bool:
     path = re.compile(fault.path, re.IGNORECASE) if fault.path else ORDINARY
     return (
         path.search(target.path) is not None

@@ -20,7 +20,7 @@ from emulator.faults.harm import Harm
 CHUNK = 256 * 1024
 LONGEST_LINE = 65536
 _RESET_ON_CLOSE = struct.pack("ii", 1, 0)  # linger for no time: the other side sees RST
-_OWN = (b"proxy-connection", b"proxy-authorization", b"proxy-authenticate")
+_PROXY_HEADERS = (b"proxy-connection", b"proxy-authorization", b"proxy-authenticate")
 
 
 class ConnectionBroken(Exception):
@@ -31,17 +31,17 @@ class ConnectionBroken(Exception):
 class Request:
     """The head of one request, ready to be passed on."""
 
-    where: str  # HOST:PORT
+    host: str  # HOST:PORT
     tunnel: bool
     head: bytes
     length: int  # of the body; -1: it comes in chunks
 
 
 class Proxy:
-    """Listens on loopback; ``spared`` (HOST:PORT) is never cut: the metadata service."""
+    """Listens on loopback; ``exempt`` (HOST:PORT) is never cut: the metadata service."""
 
-    def __init__(self, spared: str) -> None:
-        self._spared = spared
+    def __init__(self, exempt: str) -> None:
+        self._exempt = exempt
         self._harm = Harm()
         self._changed = threading.Condition()
         self._lines: set[_Line] = set()
@@ -57,29 +57,29 @@ class Proxy:
         with self._changed:
             self._harm = harm
             self._changed.notify_all()
-            broken = [line for line in self._lines if self._cut(line.where) == "reset"]
+            broken = [line for line in self._lines if self._cut(line.host) == "reset"]
         for line in broken:
             line.reset()
 
-    def admit(self, where: str) -> None:
+    def admit(self, address: str) -> None:
         """Return when traffic with this host may pass; raise Broken where it is to break."""
         with self._changed:
-            while mode := self._cut(where):
+            while mode := self._cut(address):
                 if mode == "reset":
                     raise ConnectionBroken
                 self._changed.wait()
 
-    def _cut(self, where: str) -> str:
-        return "" if where in ("", self._spared) else self._harm.cut(where)
+    def _cut(self, address: str) -> str:
+        return "" if address in ("", self._exempt) else self._harm.cut(address)
 
     def _accept(self) -> None:
         while True:
-            near, _ = self._listener.accept()
-            near.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-            _in_thread(lambda near=near: self._serve(near))  # type: ignore[misc] # mypy takes the default for a parameter
+            client, _ = self._listener.accept()
+            client.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            _in_thread(lambda client=client: self._serve(client))  # type: ignore[misc] # mypy takes the default for a parameter
 
-    def _serve(self, near: socket.socket) -> None:
-        line = _Line(near, self.admit)
+    def _serve(self, client: socket.socket) -> None:
+        line = _Line(client, self.admit)
         with self._changed:
             self._lines.add(line)
         try:
@@ -92,71 +92,71 @@ class Proxy:
 class _Line:
     """One connection of a client, and the one behind it that serves its present host."""
 
-    def __init__(self, near: socket.socket, admit: Callable[[str], None]) -> None:
-        self.where = ""
-        self._near = near
+    def __init__(self, client: socket.socket, admit: Callable[[str], None]) -> None:
+        self.host = ""
+        self._client = client
         self._admit = admit
-        self._far: socket.socket | None = None
+        self._upstream: socket.socket | None = None
         self._answers: threading.Thread | None = None
 
     def serve(self) -> None:
         """Pass on one request after the other until either side ends or breaks."""
-        with self._near, self._near.makefile("rb") as stream:
+        with self._client, self._client.makefile("rb") as stream:
             try:
                 while (request := read_request(stream)) is not None:
-                    _acknowledge(self._near)
+                    _acknowledge(self._client)
                     self._pass_on(request, stream)
                 self._end_tunnel()
             except (ConnectionBroken, OSError, ValueError):  # ValueError: what came is not HTTP
                 self.reset()
             finally:
-                self._leave()
+                self._close_upstream()
 
     def reset(self) -> None:
         """Break both sides from one moment to the next."""
-        for side in (self._near, self._far):
+        for side in (self._client, self._upstream):
             if side is not None:
                 with suppress(OSError):
                     side.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, _RESET_ON_CLOSE)
                     side.shutdown(socket.SHUT_RDWR)  # wakes up blocked readers and writers
 
     def _pass_on(self, request: Request, stream: BufferedReader) -> None:
-        if request.where != self.where:
-            self._leave()
-            self.where = request.where
-        self._admit(request.where)
-        if self._far is None:
-            self._far = self._connect(request.where)
+        if request.host != self.host:
+            self._close_upstream()
+            self.host = request.host
+        self._admit(request.host)
+        if self._upstream is None:
+            self._upstream = self._connect(request.host)
             if request.tunnel:
-                self._near.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
-            far = self._far
-            self._answers = _in_thread(lambda: self._pass_answers(far))
+                self._client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
+            upstream = self._upstream
+            self._answers = _in_thread(lambda: self._pass_answers(upstream))
         if request.tunnel:
-            self._pass(stream, self._far, -1)
+            self._pass(stream, self._upstream, -1)
             return
-        self._far.sendall(request.head)
+        self._upstream.sendall(request.head)
         if request.length < 0:
-            self._pass_chunks(stream, self._far)
+            self._pass_chunks(stream, self._upstream)
         else:
-            self._pass(stream, self._far, request.length)
+            self._pass(stream, self._upstream, request.length)
 
-    def _connect(self, where: str) -> socket.socket:
-        host, _, port = where.rpartition(":")
-        far = socket.create_connection((host.strip("[]"), int(port)), timeout=30)
-        far.settimeout(None)
-        far.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        return far
+    def _connect(self, address: str) -> socket.socket:
+        host, _, port = address.rpartition(":")
+        upstream = socket.create_connection((host.strip("[]"), int(port)), timeout=30)
+        upstream.settimeout(None)
+        upstream.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return upstream
 
-    def _pass_answers(self, far: socket.socket) -> None:
-        """Bytes of the far side, until it ends: then the client is to see the end as well."""
+    def _pass_answers(self, upstream: socket.socket) -> None:
+        """Bytes of the host, until it ends: then the client is to see the end as well."""
         try:
-            with far.makefile("rb") as stream:
-                self._pass(stream, self._near, -1)
+            with upstream.makefile("rb") as stream:
+                self._pass(stream, self._client, -1)
         except (ConnectionBroken, OSError, ValueError):
             self.reset()
-        if self._far is far:  # the line has not gone on to another host
+        if self._upstream is upstream:  # the line has not gone on to another host
             with suppress(OSError):
-                self._near.shutdown(socket.SHUT_RDWR)
+                self._client.shutdown(socket.SHUT_RDWR)
 
     def _pass(self, source: BufferedReader, sink: socket.socket, length: int) -> None:
         """Pass this number of bytes, or (-1) all that come."""
@@ -167,40 +167,40 @@ class _Line:
                 if length > 0:
                     raise ConnectionBroken  # the client is gone in the middle of a request
                 return
-            if sink is self._far:
-                _acknowledge(self._near)
-            self._admit(self.where)
+            if sink is self._upstream:
+                _acknowledge(self._client)
+            self._admit(self.host)
             sink.sendall(space[:count])
             length -= count if length > 0 else 0
 
-    def _pass_chunks(self, stream: BufferedReader, far: socket.socket) -> None:
+    def _pass_chunks(self, stream: BufferedReader, upstream: socket.socket) -> None:
         size = 1
         while size:
             line = _line(stream)
             size = int(line.partition(b";")[0], 16)
-            far.sendall(line)
+            upstream.sendall(line)
             if size:
-                self._pass(stream, far, size + 2)
+                self._pass(stream, upstream, size + 2)
         while (line := _line(stream)).strip():
-            far.sendall(line)
-        far.sendall(line)
+            upstream.sendall(line)
+        upstream.sendall(line)
 
     def _end_tunnel(self) -> None:
-        """Close the tunnel for writing, and wait for what the far side still sends."""
-        if self._far is not None and self._answers is not None:
+        """Close the tunnel for writing, and wait for what the host still sends."""
+        if self._upstream is not None and self._answers is not None:
             with suppress(OSError):
-                self._far.shutdown(socket.SHUT_WR)
+                self._upstream.shutdown(socket.SHUT_WR)
             self._answers.join()
 
-    def _leave(self) -> None:
+    def _close_upstream(self) -> None:
         """Hang up on the present host."""
-        far, self._far = self._far, None
-        if far is not None:
+        upstream, self._upstream = self._upstream, None
+        if upstream is not None:
             with suppress(OSError):
-                far.shutdown(socket.SHUT_RDWR)
+                upstream.shutdown(socket.SHUT_RDWR)
             if self._answers is not None:
                 self._answers.join()
-            far.close()
+            upstream.close()
 
 
 def read_request(stream: BufferedReader) -> Request | None:
@@ -212,18 +212,18 @@ def read_request(stream: BufferedReader) -> Request | None:
     while (line := _line(stream)).strip():
         headers.append(line)
     if method == b"CONNECT":
-        return Request(where=target.decode("latin-1"), tunnel=True, head=b"", length=-1)
+        return Request(host=target.decode("latin-1"), tunnel=True, head=b"", length=-1)
     url = urlsplit(target.decode("latin-1"))
     if url.scheme != "http" or url.hostname is None:
         raise ConnectionBroken
     path = target.partition(b"://")[2]
     path = b"/" + path.partition(b"/")[2]
-    kept = [line for line in headers if not line.lower().startswith(_OWN)]
+    forwarded = [line for line in headers if not line.lower().startswith(_PROXY_HEADERS)]
     return Request(
-        where=f"{url.hostname}:{url.port or 80}",
+        host=f"{url.hostname}:{url.port or 80}",
         tunnel=False,
-        head=b"".join([method, b" ", path, b" ", version, b"\r\n", *kept, b"\r\n"]),
-        length=_length(kept),
+        head=b"".join([method, b" ", path, b" ", version, b"\r\n", *forwarded, b"\r\n"]),
+        length=_length(forwarded),
     )
 
 
@@ -243,10 +243,10 @@ def _line(stream: BufferedReader) -> bytes:
     return line
 
 
-def _acknowledge(near: socket.socket) -> None:
+def _acknowledge(client: socket.socket) -> None:
     """Now and not in 40 ms: urllib3 has Nagle's algorithm on towards proxies, and waits for it."""
     if sys.platform == "linux":
-        near.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
+        client.setsockopt(socket.IPPROTO_TCP, socket.TCP_QUICKACK, 1)
 
 
 def _in_thread(call: Callable[[], None]) -> threading.Thread:

@@ -1,6 +1,6 @@
 """Planted faults as orders for scale sets meet them: refused, failing later, late, hanging."""
 
-from emulator.compute.usages import used_up
+from emulator.compute.usages import quota_error
 from emulator.core.errors import disallowed_by_policy, refusal, sku_not_available
 from emulator.core.state import FaultRow, OperationRow, ScaleSetRow
 from emulator.fabric import Fabric
@@ -18,7 +18,7 @@ CODES = {"put": "AllocationFailed", "delete": "InternalExecutionError"}  # unles
 VERY_LONG = 86_400.0  # seconds
 
 
-def met(fabric: Fabric, scale_set: ScaleSetRow, method: str) -> FaultRow | None:
+def find_fault(fabric: Fabric, scale_set: ScaleSetRow, method: str) -> FaultRow | None:
     """Return the planted fault that this order for the scale set meets."""
     target = FaultTarget(
         method=method, path=scale_set.id, region=scale_set.location, vm_size=scale_set.vm_size
@@ -32,14 +32,14 @@ def refuse(fabric: Fabric, scale_set: ScaleSetRow, fault: FaultRow | None) -> No
         return
     fabric.changed()  # it has struck
     if fault.kind == "quota":
-        raise used_up(fabric, scale_set, fault.code)
+        raise quota_error(fabric, scale_set, fault.code)
     if fault.kind == "policy":
         policy = fault.policy or "Allowed virtual machine size SKUs"
         raise disallowed_by_policy(scale_set.name, scale_set.subscription, policy)
     raise sku_not_available(scale_set.name, scale_set.location, scale_set.subscription)
 
 
-def hinder(fabric: Fabric, operation: OperationRow, fault: FaultRow | None) -> None:
+def apply_fault(fabric: Fabric, operation: OperationRow, fault: FaultRow | None) -> None:
     """Let the fault make the operation fail when it is due, or take very long."""
     if fault is None:
         return

@@ -14,7 +14,7 @@ import threading
 import time
 from pathlib import Path
 
-LOOK_SECONDS = 0.05
+POLL_SECONDS = 0.05
 
 
 class Brake:
@@ -33,22 +33,22 @@ class Brake:
             self._thread.start()
 
     def _slow_down(self) -> None:
-        seen = {pid: written_by(pid) for pid in descendants(self._init)}
+        before = {pid: written_by(pid) for pid in descendants(self._init)}
         stopped: set[int] = set()
         debt, looked = 0.0, time.monotonic()
         while self._limit:
-            time.sleep(LOOK_SECONDS)
+            time.sleep(POLL_SECONDS)
             now = time.monotonic()
             written = {pid: written_by(pid) for pid in descendants(self._init)}
-            writers = {pid for pid, total in written.items() if total > seen.get(pid, 0)}
-            more = sum(written[pid] - seen.get(pid, 0) for pid in writers)
-            debt = max(debt + more - (now - looked) * self._limit, 0.0)
-            seen, looked = written, now
+            writers = {pid for pid, total in written.items() if total > before.get(pid, 0)}
+            new_bytes = sum(written[pid] - before.get(pid, 0) for pid in writers)
+            debt = max(debt + new_bytes - (now - looked) * self._limit, 0.0)
+            before, looked = written, now
             if debt:
                 stopped |= {pid for pid in writers if _signal(pid, signal.SIGSTOP)}
             else:
-                stopped = _go_on(stopped)
-        _go_on(stopped)
+                stopped = _resume(stopped)
+        _resume(stopped)
 
 
 def possible() -> bool:
@@ -58,21 +58,21 @@ def possible() -> bool:
 
 def descendants(root: int) -> list[int]:
     """Every process below this one. One that ends while it is looked at has none."""
-    found, left = [], [root]
-    while left:
-        children = _children(left.pop())
-        found += children
-        left += children
-    return found
+    pids, pending = [], [root]
+    while pending:
+        children = _children(pending.pop())
+        pids += children
+        pending += children
+    return pids
 
 
 def _children(pid: int) -> list[int]:
-    found = []
+    pids = []
     with contextlib.suppress(OSError):  # even to list them fails where the process ends meanwhile
         for thread in Path(f"/proc/{pid}/task").iterdir():
             with contextlib.suppress(OSError):
-                found += [int(word) for word in (thread / "children").read_text().split()]
-    return found
+                pids += [int(text) for text in (thread / "children").read_text().split()]
+    return pids
 
 
 def written_by(pid: int) -> int:
@@ -84,7 +84,7 @@ def written_by(pid: int) -> int:
     return next(int(line.split()[1]) for line in lines if line.startswith("write_bytes"))
 
 
-def _go_on(stopped: set[int]) -> set[int]:
+def _resume(stopped: set[int]) -> set[int]:
     for pid in stopped:
         _signal(pid, signal.SIGCONT)
     return set()

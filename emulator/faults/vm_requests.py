@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 
 from emulator.arm.front_door import fabric_of, read_order
-from emulator.core.agenda import Found
+from emulator.core.agenda import Machine
 from emulator.core.errors import ArmError, invalid, not_allowed, refuse_unknown
 from emulator.fabric import Fabric
 from emulator.faults import harm, slow_disk
@@ -21,8 +21,8 @@ from emulator.machines import maintenance, processes
 
 LISTED = "'vm' is a name or a vmId; GET /_emulator/virtualMachines lists them."
 OBEY_SECONDS = 10.0
-MOST_SECONDS = 1e9  # 31 years; dates of far more cannot be written down
-LOOK_SECONDS = 0.005
+MAX_SECONDS = 1e9  # 31 years; dates of far more cannot be written down
+POLL_SECONDS = 0.005
 
 
 async def partition(request: Request) -> Response:
@@ -32,15 +32,15 @@ async def partition(request: Request) -> Response:
     and what is new is refused. Mending without ``to`` mends everything.
     """
     body = await read_order(request, "vm", "cut", "to", "mode")
-    cut, where, mode = body.get("cut", True), body.get("to"), body.get("mode", "drop")
-    if not isinstance(cut, bool) or mode not in harm.MODES or not isinstance(where, str | None):
+    cut, address, mode = body.get("cut", True), body.get("to"), body.get("mode", "drop")
+    if not isinstance(cut, bool) or mode not in harm.MODES or not isinstance(address, str | None):
         raise invalid("'cut' must be true or false, 'mode' drop or reset, 'to' a host pattern.")
 
     def change(done: Harm) -> None:
         if cut:
-            done.cuts[where or "*"] = mode
+            done.cuts[address or "*"] = mode
         else:
-            done.cuts = {p: m for p, m in done.cuts.items() if where not in (None, p)}
+            done.cuts = {p: m for p, m in done.cuts.items() if address not in (None, p)}
 
     done = await _do(fabric_of(request), body, change, proxied=True)
     return JSONResponse({"vm": body["vm"], "cuts": done.cuts})
@@ -96,8 +96,8 @@ async def announce(request: Request) -> Response:
     notice, duration = body.get("notice"), body.get("duration")
     if not isinstance(notice, int | float | None) or not isinstance(duration, int | None):
         raise invalid("'notice' and 'duration' are seconds.")
-    if max(notice or 0, duration or 0) > MOST_SECONDS or (duration or 0) < 0:
-        raise invalid(f"'notice' and 'duration' are 0 to {MOST_SECONDS:.0f} seconds.")
+    if max(notice or 0, duration or 0) > MAX_SECONDS or (duration or 0) < 0:
+        raise invalid(f"'notice' and 'duration' are 0 to {MAX_SECONDS:.0f} seconds.")
     event = maintenance.announce(
         fabric.state,
         scale_set,
@@ -116,16 +116,16 @@ async def call_off(request: Request) -> Response:
     fabric = fabric_of(request)
     refuse_unknown(request.query_params, ("vm",), "parameter")
     _, instance = find_vm(fabric, request.query_params.get("vm"))
-    gone = maintenance.call_off(fabric.state, instance)
+    count = maintenance.cancel_announced(fabric.state, instance)
     fabric.changed()
-    return JSONResponse({"called_off": gone})
+    return JSONResponse({"called_off": count})
 
 
-def find_vm(fabric: Fabric, name: object) -> Found:
+def find_vm(fabric: Fabric, name: object) -> Machine:
     """Return the VM with this name or id, or raise ArmError."""
-    wanted = str(name or "").lower()
+    target = str(name or "").lower()
     for scale_set, instance in fabric.instances():
-        if wanted in (scale_set.vm_name(instance).lower(), instance.vm_id.lower()):
+        if target in (scale_set.vm_name(instance).lower(), instance.vm_id.lower()):
             return scale_set, instance
     raise ArmError(404, "NotFound", f"There is no VM '{name}'. {LISTED}")
 
@@ -154,10 +154,10 @@ async def _until(true: Callable[[], bool]) -> None:
     while not true():
         if clock() > latest:
             raise _cannot(f"its init has not obeyed within {OBEY_SECONDS:.0f} s")
-        await asyncio.sleep(LOOK_SECONDS)
+        await asyncio.sleep(POLL_SECONDS)
 
 
-def _running(fabric: Fabric, body: dict[str, Any]) -> Found:
+def _running(fabric: Fabric, body: dict[str, Any]) -> Machine:
     scale_set, instance = find_vm(fabric, body.get("vm"))
     if fabric.settings.hollow:
         raise _cannot("VMs of an emulator with --hollow run nothing")

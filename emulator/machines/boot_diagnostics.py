@@ -39,19 +39,19 @@ async def retrieve(request: Request) -> Response:
 
 async def serial_log(request: Request) -> Response:
     """Show what the VM has printed so far; requires a SAS."""
-    fabric, wanted, query = fabric_of(request), request.path_params["vm_id"], request.query_params
-    found = next((i for _, i in fabric.instances() if i.vm_id == wanted), None)
+    fabric, vm_id, query = fabric_of(request), request.path_params["vm_id"], request.query_params
+    vm = next((i for _, i in fabric.instances() if i.vm_id == vm_id), None)
     expires = query.get("se", "")
-    given = query.get("sig", "").encode()
-    signed = found and hmac.compare_digest(_signature(found, expires).encode(), given)
-    if found is None or not signed or fabric.now() > int(expires):
+    signature = query.get("sig", "").encode()
+    signed = vm and hmac.compare_digest(_signature(vm, expires).encode(), signature)
+    if vm is None or not signed or fabric.now() > int(expires):
         raise ArmError(
             403,
             "AuthenticationFailed",
             "Server failed to authenticate the request. Make sure the value of Authorization "
             "header is formed correctly including the signature.",
         )
-    console = fabric.folder(found) / "console.log"
+    console = fabric.folder(vm) / "console.log"
     if not console.exists():
         raise ArmError(404, "BlobNotFound", "The specified blob does not exist.")
     return Response(console.read_bytes(), media_type="application/octet-stream")

@@ -71,15 +71,15 @@ def _parse(text: str) -> Boot:
 
 def _parts(message: Message) -> list[tuple[str, str, str]]:
     """(file name, kind, text) of every part; one without a telling type is known by its text."""
-    found = []
+    parts = []
     leaves = [part for part in message.walk() if not part.is_multipart()]
     for number, part in enumerate(leaves, 1):
         payload = part.get_payload(decode=True)
         text = _unzipped(payload if isinstance(payload, bytes) else b"").decode()
         kind = part.get_content_type()
         kind = _kind(text) if kind in ("text/plain", "application/octet-stream") else kind
-        found.append((part.get_filename() or f"part-{number:03}", kind, text))
-    return found
+        parts.append((part.get_filename() or f"part-{number:03}", kind, text))
+    return parts
 
 
 def _unzipped(raw: bytes) -> bytes:
@@ -123,11 +123,11 @@ def _load(text: str) -> dict[str, Any]:
     return document
 
 
-def _entries(told: object) -> list[dict[str, Any]]:
+def _entries(entries: object) -> list[dict[str, Any]]:
     """Return the files in the order in which they are written."""
-    if not isinstance(told, list) or not all(isinstance(entry, dict) for entry in told):
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise BadUserData("write_files must be a list of mappings")
-    return sorted(told, key=lambda entry: bool(entry.get("defer")))
+    return sorted(entries, key=lambda entry: bool(entry.get("defer")))
 
 
 def _file(entry: dict[str, Any]) -> WriteFile:
@@ -169,5 +169,5 @@ def _command(command: str | list[Any], name: str) -> str:
     if isinstance(command, str):
         return command
     if isinstance(command, list):
-        return shlex.join(str(word) for word in command)
+        return shlex.join(str(item) for item in command)
     raise BadUserData(f"{name} items must be strings or lists, not {command!r}")

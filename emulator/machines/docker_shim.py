@@ -32,26 +32,26 @@ OF_THE_VM = {
 FIRST_BACKOFF, LAST_BACKOFF, SETTLED = 0.1, 60.0, 10.0  # seconds, as docker's daemon
 
 
-def main(folder: Path, words: list[str]) -> int:
+def main(folder: Path, arguments: list[str]) -> int:
     """Carry out one docker command line inside the VM of ``folder``."""
-    command, *rest = words or [""]
+    command, *options = arguments or [""]
     if command == "run":
-        return _run(folder, rest)
+        return _run(folder, options)
     if command == "pull":
-        return _pull(folder, rest)
-    if [command, *rest[:1]] == ["image", "inspect"]:
-        return _inspect(folder, rest[-1])
-    if [command, *rest] == ["start", "--all"]:
+        return _pull(folder, options)
+    if [command, *options[:1]] == ["image", "inspect"]:
+        return _inspect(folder, options[-1])
+    if [command, *options] == ["start", "--all"]:
         return _start_all(folder)
-    known = "'run', 'pull' and 'image inspect'"
-    return _fail(f"docker: the emulator has only {known}, not {command!r}", 1)
+    supported = "'run', 'pull' and 'image inspect'"
+    return _fail(f"docker: the emulator has only {supported}, not {command!r}", 1)
 
 
-def _run(folder: Path, words: list[str]) -> int:
-    flags, image, args = _parse(words)
+def _run(folder: Path, arguments: list[str]) -> int:
+    flags, image, args = _parse(arguments)
     vm = json.loads((folder / "vm.json").read_text())
-    known = vm["images"].get(image)
-    if known is None:
+    image_spec = vm["images"].get(image)
+    if image_spec is None:
         print(f"Unable to find image '{image}' locally", file=sys.stderr)  # noqa: T201
         return _fail(
             f"docker: Error response from daemon: pull access denied for {image}, repository does "
@@ -62,10 +62,10 @@ def _run(folder: Path, words: list[str]) -> int:
         return _fail(f"docker: {why}")
     mounts = _mounts(folder, _all(flags, "-v", "--volume"))
     entrypoint = _all(flags, "--entrypoint")
-    command = [*(entrypoint[-1:] or known["command"]), *args]
+    command = [*(entrypoint[-1:] or image_spec["command"]), *args]
     container: dict[str, Any] = {
-        "command": [_inside(word, mounts) for word in command],
-        "environment": _environment(folder, vm, known, flags, mounts),
+        "command": [_map_mounts(argument, mounts) for argument in command],
+        "environment": _environment(folder, vm, image_spec, flags, mounts),
         "restart": (_all(flags, "--restart") or ["no"])[-1],
     }
     if "-d" in flags or "--detach" in flags:
@@ -76,28 +76,28 @@ def _run(folder: Path, words: list[str]) -> int:
         print(name)  # noqa: T201
         return 0
     if container["restart"].startswith(RESTARTS):
-        return keep(container)
+        return run_with_restarts(container)
     return _exec(container)
 
 
-def _parse(words: list[str]) -> tuple[dict[str, list[str]], str, list[str]]:
+def _parse(arguments: list[str]) -> tuple[dict[str, list[str]], str, list[str]]:
     """Split into flags with their values, the image, and the arguments after it."""
     flags: dict[str, list[str]] = {}
-    rest = list(words)
-    while rest and rest[0].startswith("-"):
-        flag, equals, value = rest.pop(0).partition("=")
+    pending = list(arguments)
+    while pending and pending[0].startswith("-"):
+        flag, equals, value = pending.pop(0).partition("=")
         if flag in SWITCHES:
             if value != "false":
                 flags.setdefault(flag, [])
         elif flag in IGNORED | VALUED:
-            if not equals and not rest:
+            if not equals and not pending:
                 sys.exit(_fail(f"docker: flag needs an argument: {flag}"))
-            flags.setdefault(flag, []).append(value if equals else rest.pop(0))
+            flags.setdefault(flag, []).append(value if equals else pending.pop(0))
         else:
             sys.exit(_fail(f"docker: unknown flag: {flag} (the emulator knows only a few)"))
-    if not rest:
+    if not pending:
         sys.exit(_fail('docker: "docker run" requires at least 1 argument: the image'))
-    return flags, rest[0], rest[1:]
+    return flags, pending[0], pending[1:]
 
 
 def _all(flags: dict[str, list[str]], *names: str) -> list[str]:
@@ -108,32 +108,32 @@ def _mounts(folder: Path, volumes: list[str]) -> list[tuple[str, str]]:
     """(path in the container, path on this machine), the longest first; made where missing."""
     mounts = []
     for volume in volumes:
-        host, _, rest = volume.partition(":")
-        inside = rest.partition(":")[0]
+        host, _, target = volume.partition(":")
+        inside = target.partition(":")[0]
         if not host.startswith("/") or not inside.startswith("/"):
             sys.exit(_fail(f"docker: the emulator mounts absolute paths only, not {volume!r}"))
-        real = _below(folder, host)
+        real = _path_in(folder, host)
         if not real.exists():
             real.mkdir(parents=True)
         mounts.append((inside.rstrip("/"), str(real)))
     return sorted(mounts, key=lambda mount: -len(mount[0]))
 
 
-def _below(folder: Path, path: str) -> Path:
+def _path_in(folder: Path, path: str) -> Path:
     """Return a path of the VM as it is on this machine; one that is mapped already stays."""
     root = folder / "fs"
     return Path(path) if Path(path).is_relative_to(root) else root / path.lstrip("/")
 
 
-def _inside(word: str, mounts: list[tuple[str, str]]) -> str:
+def _map_mounts(argument: str, mounts: list[tuple[str, str]]) -> str:
     """Map a mounted path at the beginning of a word, or after its '=', to this machine."""
-    name, equals, value = word.partition("=")
+    name, equals, value = argument.partition("=")
     if equals and name.startswith("-"):
-        return f"{name}={_inside(value, mounts)}"
+        return f"{name}={_map_mounts(value, mounts)}"
     for inside, real in mounts:
-        if word == inside or word.startswith(inside + "/"):
-            return real + word[len(inside) :]
-    return word
+        if argument == inside or argument.startswith(inside + "/"):
+            return real + argument[len(inside) :]
+    return argument
 
 
 def _environment(
@@ -146,34 +146,34 @@ def _environment(
     """Return the container's environment: the image's, then --env-file, then -e."""
     pairs = list(image.get("env", {}).items())
     for file in _all(flags, "--env-file"):
-        lines = _below(folder, file).read_text().splitlines()
+        lines = _path_in(folder, file).read_text().splitlines()
         pairs += [_pair(line) for line in lines if line.strip() and not line.startswith("#")]
-    pairs += [_pair(given) for given in _all(flags, "-e", "--env")]
+    pairs += [_pair(assignment) for assignment in _all(flags, "-e", "--env")]
     return {
         "PATH": vm["path"],
         "HOME": str(folder),
         "LANG": "C.UTF-8",
         "REKINDLE_METADATA_URL": vm["metadata_url"],
-    } | {name: _inside(value, mounts) for name, value in pairs}
+    } | {name: _map_mounts(value, mounts) for name, value in pairs}
 
 
-def _pair(given: str) -> tuple[str, str]:
-    name, equals, value = given.partition("=")
+def _pair(assignment: str) -> tuple[str, str]:
+    name, equals, value = assignment.partition("=")
     return name, value if equals else os.environ.get(name, "")
 
 
 def _note(folder: Path, container: dict[str, Any], name: str) -> None:
     """Remember a container that is to run again after a boot."""
-    noted = folder / "docker"
-    noted.mkdir(exist_ok=True)
-    fresh = noted / f"{name}.new"
-    fresh.write_text(json.dumps(container))
-    fresh.replace(noted / f"{name}.json")
+    target_folder = folder / "docker"
+    target_folder.mkdir(exist_ok=True)
+    temporary = target_folder / f"{name}.new"
+    temporary.write_text(json.dumps(container))
+    temporary.replace(target_folder / f"{name}.json")
 
 
 def _start_all(folder: Path) -> int:
-    for noted in sorted((folder / "docker").glob("*.json")):
-        _detach(folder, json.loads(noted.read_text()), noted.stem)
+    for file in sorted((folder / "docker").glob("*.json")):
+        _detach(folder, json.loads(file.read_text()), file.stem)
     return 0
 
 
@@ -200,17 +200,17 @@ def _inner(container: dict[str, Any]) -> dict[str, str]:
     return environment
 
 
-def keep(container: dict[str, Any]) -> int:
+def run_with_restarts(container: dict[str, Any]) -> int:
     """Run the container again and again as its restart policy says."""
     policy, _, most = container["restart"].partition(":")
     backoff, failures = FIRST_BACKOFF, 0
     while True:
-        began = time.monotonic()
+        start = time.monotonic()
         code = subprocess.run(container["command"], env=_inner(container), check=False).returncode
         failures += code != 0
         if policy == "on-failure" and (code == 0 or (most and failures > int(most))):
             return code
-        backoff = FIRST_BACKOFF if time.monotonic() - began > SETTLED else backoff
+        backoff = FIRST_BACKOFF if time.monotonic() - start > SETTLED else backoff
         time.sleep(backoff)
         backoff = min(backoff * 2, LAST_BACKOFF)
 
@@ -223,9 +223,9 @@ def _exec(container: dict[str, Any]) -> int:
         return _fail(f"docker: exec: {program!r}: executable file not found in $PATH", 127)
 
 
-def _pull(folder: Path, words: list[str]) -> int:
+def _pull(folder: Path, arguments: list[str]) -> int:
     vm = json.loads((folder / "vm.json").read_text())
-    image = next((word for word in words if not word.startswith("-")), "")
+    image = next((argument for argument in arguments if not argument.startswith("-")), "")
     if why := _planted(vm, image):
         return _fail(why, 1)
     if image not in vm["images"]:
@@ -275,5 +275,5 @@ def _fail(message: str, code: int = CANNOT_RUN) -> int:
 
 if __name__ == "__main__":
     if sys.argv[1] == "--keep":
-        sys.exit(keep(json.loads(sys.argv[2])))
+        sys.exit(run_with_restarts(json.loads(sys.argv[2])))
     sys.exit(main(Path(sys.argv[1]), sys.argv[2:]))

@@ -59,10 +59,10 @@ def _compute(scale_set: ScaleSetRow, vm: InstanceRow) -> dict[str, Any]:
 
 
 def _os(scale_set: ScaleSetRow, vm: InstanceRow) -> dict[str, str]:
-    told = scale_set.profile.get("osProfile") or {}
+    os_profile = scale_set.profile.get("osProfile") or {}
     password = _linux(scale_set.profile).get("disablePasswordAuthentication")
     return {
-        "adminUsername": told.get("adminUsername", ""),
+        "adminUsername": os_profile.get("adminUsername", ""),
         "computerName": scale_set.computer_name(vm),
         "disablePasswordAuthentication": _word(password),
     }
@@ -72,21 +72,21 @@ def _linux(profile: dict[str, Any]) -> dict[str, Any]:
     return (profile.get("osProfile") or {}).get("linuxConfiguration") or {}
 
 
-def _security(told: dict[str, Any]) -> dict[str, str]:
-    uefi = told.get("uefiSettings") or {}
+def _security(security: dict[str, Any]) -> dict[str, str]:
+    uefi = security.get("uefiSettings") or {}
     return {
-        "encryptionAtHost": _word(told.get("encryptionAtHost")),
+        "encryptionAtHost": _word(security.get("encryptionAtHost")),
         "secureBootEnabled": _word(uefi.get("secureBootEnabled")),
-        "securityType": told.get("securityType", ""),
+        "securityType": security.get("securityType", ""),
         "virtualTpmEnabled": _word(uefi.get("vTpmEnabled")),
     }
 
 
 def _image(profile: dict[str, Any]) -> dict[str, str]:
-    told = (profile.get("storageProfile") or {}).get("imageReference") or {}
+    reference = (profile.get("storageProfile") or {}).get("imageReference") or {}
     names = ("id", "offer", "publisher", "sku", "version", "communityGalleryImageId")
-    image = {name: str(told.get(name, "")) for name in (*names, "sharedGalleryImageId")}
-    return image | {"exactVersion": str(told.get("exactVersion", ""))}
+    image = {name: str(reference.get(name, "")) for name in (*names, "sharedGalleryImageId")}
+    return image | {"exactVersion": str(reference.get("exactVersion", ""))}
 
 
 def _storage(scale_set: ScaleSetRow, vm: InstanceRow, image: dict[str, str]) -> dict[str, Any]:

@@ -80,7 +80,7 @@ def announce(
         why=_WHY[kind],
         seconds=(5 if kind == "Freeze" else UNKNOWN) if seconds is None else seconds,
     )
-    _put(state, instance, event)
+    _store(state, instance, event)
     return event
 
 
@@ -89,33 +89,33 @@ def host_failed(fabric: Fabric, instance: InstanceRow, now: float) -> None:
     id_ = str(uuid.uuid4()).upper()
     event = PlatformEvent(id=id_, kind="Reboot", not_before=now, why=_FAILED, started_at=now)
     fabric.doom(instance, "redeploy")
-    _put(fabric.state, instance, event)
+    _store(fabric.state, instance, event)
 
 
-def agree(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
+def acknowledge(state: EmulatorState, instance: InstanceRow, event_id: str) -> bool:
     """Start an announced event now, as the VM agreed; return whether it has this event."""
     for event in events(state.now(instance)):
         if event.id.lower() == event_id.lower():
-            _put(state, instance, replace(event, agreed=True))
+            _store(state, instance, replace(event, agreed=True))
             return True
     return False
 
 
-def call_off(state: EmulatorState, instance: InstanceRow) -> int:
+def cancel_announced(state: EmulatorState, instance: InstanceRow) -> int:
     """Take back what is announced and has not begun; return how many that were."""
-    kept = [e for e in events(instance) if e.started_at is not None]
-    gone = len(instance.maintenance) - len(kept)
+    started = [e for e in events(instance) if e.started_at is not None]
+    count = len(instance.maintenance) - len(started)
     eviction = instance.eviction
     if eviction and eviction.announced and not eviction.acknowledged and not instance.doom:
         eviction = None
-        gone += 1
+        count += 1
     state.change(
         instance,
-        maintenance=[asdict(event) for event in kept],
+        maintenance=[asdict(event) for event in started],
         eviction=eviction,
-        incarnation=instance.incarnation + bool(gone),
+        incarnation=instance.incarnation + bool(count),
     )
-    return gone
+    return count
 
 
 def events(instance: InstanceRow) -> list[PlatformEvent]:
@@ -123,16 +123,16 @@ def events(instance: InstanceRow) -> list[PlatformEvent]:
     return [PlatformEvent(**row) for row in instance.maintenance]
 
 
-def carry_on(fabric: Fabric, now: float) -> bool:
+def advance_events(fabric: Fabric, now: float) -> bool:
     """Begin what is due, end what is over; say whether anything changed."""
     changed = False
-    for _, found in fabric.instances():
-        for event in events(found):
-            instance = fabric.state.now(found)
+    for _, vm in fabric.instances():
+        for event in events(vm):
+            instance = fabric.state.now(vm)
             if event.started_at is None and (event.agreed or now >= event.not_before):
-                _put(fabric.state, instance, replace(event, started_at=now))
+                _store(fabric.state, instance, replace(event, started_at=now))
                 _begin(fabric, instance, event)
-            elif event.started_at is not None and _over(fabric, instance, event, now):
+            elif event.started_at is not None and _is_over(fabric, instance, event, now):
                 _end(fabric, instance, event)
             else:
                 continue
@@ -147,7 +147,7 @@ def _begin(fabric: Fabric, instance: InstanceRow, event: PlatformEvent) -> None:
         processes.freeze(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _over(fabric: Fabric, instance: InstanceRow, event: PlatformEvent, now: float) -> bool:
+def _is_over(fabric: Fabric, instance: InstanceRow, event: PlatformEvent, now: float) -> bool:
     """Return whether an event is over: a freeze after its duration, a reboot once the VM is up."""
     if event.kind == "Freeze":
         return now >= (event.started_at or now) + event.seconds
@@ -160,7 +160,7 @@ def _end(fabric: Fabric, instance: InstanceRow, event: PlatformEvent) -> None:
         processes.thaw(fabric.folder(instance), fabric.metadata_url(instance))
 
 
-def _put(state: EmulatorState, instance: InstanceRow, event: PlatformEvent) -> None:
+def _store(state: EmulatorState, instance: InstanceRow, event: PlatformEvent) -> None:
     _replace(state, instance, event, [asdict(event)])
 
 
@@ -168,5 +168,5 @@ def _replace(
     state: EmulatorState, instance: InstanceRow, old: PlatformEvent, new: list[dict[str, Any]]
 ) -> None:
     now = state.now(instance)
-    others = [row for row in now.maintenance if row["id"] != old.id]
-    state.change(now, maintenance=[*others, *new], incarnation=now.incarnation + 1)
+    unchanged = [row for row in now.maintenance if row["id"] != old.id]
+    state.change(now, maintenance=[*unchanged, *new], incarnation=now.incarnation + 1)

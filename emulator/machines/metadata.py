@@ -14,7 +14,7 @@ from emulator.fabric import Fabric
 from emulator.faults import planted
 from emulator.faults.planted import FaultTarget
 from emulator.machines import instance_document, maintenance
-from emulator.machines.pull_refusals import words
+from emulator.machines.pull_refusals import refusal_message
 
 VERSIONS = (
     *("2017-03-01", "2017-04-02", "2017-08-01", "2017-10-01", "2017-12-01", "2018-02-01"),
@@ -34,40 +34,40 @@ SINCE = {
 }
 DAY, HOUR = 86400.0, 3600.0
 MOST_PER_SECOND = 5
-LOOK_SECONDS = 0.02
+POLL_SECONDS = 0.02
 
 
 class MetadataRefusal(ArmError):
     """An answer of status 400 or more as this service words it."""
 
-    def __init__(self, status: int, message: str, **more: object) -> None:
+    def __init__(self, status: int, message: str, **details: object) -> None:
         super().__init__(status, "", message)
-        self._more = more
+        self._details = details
 
     @property
     def body(self) -> dict[str, Any]:
         """The error as JSON travels."""
-        return {"error": self.message, **self._more}
+        return {"error": self.message, **self._details}
 
 
 async def versions(request: Request) -> Response:
     """Which api-versions there are; the one question that needs none."""
     _check_headers(request)
-    _who(request)
+    _calling_vm(request)
     return JSONResponse({"apiVersions": list(VERSIONS)})
 
 
 async def instance(request: Request) -> Response:
     """Return the identity of this VM, or the part of it that the path names."""
     _check(request, VERSIONS)
-    found: Any = instance_document.document(*_who(request))
-    for word in str(request.path_params.get("path", "")).strip("/").split("/"):
-        found = _inside(found, word) if word else found
+    document: Any = instance_document.document(*_calling_vm(request))
+    for segment in str(request.path_params.get("path", "")).strip("/").split("/"):
+        document = _inside(document, segment) if segment else document
     match request.query_params.get("format", "json"):
         case "text":
-            return PlainTextResponse(_as_text(found))
-        case "json" if isinstance(found, dict | list):
-            return JSONResponse(found)
+            return PlainTextResponse(_as_text(document))
+        case "json" if isinstance(document, dict | list):
+            return JSONResponse(document)
         case _:
             raise MetadataRefusal(400, "Bad request. A leaf is to be had with format=text only.")
 
@@ -75,14 +75,14 @@ async def instance(request: Request) -> Response:
 async def scheduled_events(request: Request) -> Response:
     """Show the Scheduled Events of this VM."""
     version = _check(request, EVENT_VERSIONS)
-    scale_set, vm = _who(request)
+    scale_set, vm = _calling_vm(request)
     vm = await _until_enabled(fabric_of(request), vm)
     document = evictions.document(scale_set, vm)
     name = scale_set.vm_name(vm)
     rows = [*document["Events"], *(event.row(name) for event in maintenance.events(vm))]
-    known = [row for row in rows if row["EventType"] != "Preempt" or version >= "2017-11-01"]
+    visible = [row for row in rows if row["EventType"] != "Preempt" or version >= "2017-11-01"]
     document["Events"] = [
-        {k: v for k, v in row.items() if SINCE.get(k, "") <= version} for row in known
+        {k: v for k, v in row.items() if SINCE.get(k, "") <= version} for row in visible
     ]
     return JSONResponse(document)
 
@@ -90,10 +90,10 @@ async def scheduled_events(request: Request) -> Response:
 async def pull(request: Request) -> Response:
     """Nothing of Azure's: the VM's docker asks what is to go wrong with the pull of an image."""
     fabric, token = fabric_of(request), request.path_params["token"]
-    image, found = request.query_params.get("image", ""), fabric.by_token(token)
-    if found is None:
+    image, vm = request.query_params.get("image", ""), fabric.by_token(token)
+    if vm is None:
         raise MetadataRefusal(404, "This VM is gone.")
-    scale_set = found[0]
+    scale_set = vm[0]
     target = FaultTarget(
         method="PULL",
         path=f"{scale_set.id}/{image}",
@@ -104,20 +104,24 @@ async def pull(request: Request) -> Response:
     if fault is None:
         return Response(status_code=204)
     fabric.changed()
-    return PlainTextResponse(fault.message or words(fault.code, image))
+    return PlainTextResponse(fault.message or refusal_message(fault.code, image))
 
 
 async def start_requests(request: Request) -> Response:
     """Start events now, as the VM agrees to them."""
     fabric = fabric_of(request)
     _check(request, EVENT_VERSIONS)
-    wanted = (await read_json(request)).get("StartRequests")
-    _, vm = _who(request)  # as it is once the body has come
-    if not isinstance(wanted, list) or not all(isinstance(r, dict) for r in wanted) or not wanted:
+    requests = (await read_json(request)).get("StartRequests")
+    _, vm = _calling_vm(request)  # as it is once the body has come
+    if (
+        not isinstance(requests, list)
+        or not all(isinstance(r, dict) for r in requests)
+        or not requests
+    ):
         raise MetadataRefusal(400, "StartRequests must be a list of objects with an EventId.")
-    ids = [str(r.get("EventId", "")) for r in wanted]
+    ids = [str(r.get("EventId", "")) for r in requests]
     agreed = [
-        evictions.acknowledge(fabric.state, vm, i) or maintenance.agree(fabric.state, vm, i)
+        evictions.acknowledge(fabric.state, vm, i) or maintenance.acknowledge(fabric.state, vm, i)
         for i in ids
     ]
     if not all(agreed):
@@ -126,15 +130,15 @@ async def start_requests(request: Request) -> Response:
     return Response()
 
 
-def _who(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
+def _calling_vm(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
     fabric: Fabric = fabric_of(request)
     token = request.path_params["token"]
-    found = fabric.by_token(token)
-    if found is None:
+    vm = fabric.by_token(token)
+    if vm is None:
         raise MetadataRefusal(404, "This VM is gone.")
     if fabric.settings.throttling == "azure":
         _count(request, token, fabric.now())
-    return found
+    return vm
 
 
 def _count(request: Request, token: str, now: float) -> None:
@@ -146,19 +150,19 @@ def _count(request: Request, token: str, now: float) -> None:
     recent[token].append(now)
 
 
-def _check(request: Request, known: tuple[str, ...]) -> str:
+def _check(request: Request, versions: tuple[str, ...]) -> str:
     """Return the api-version, or raise Refused if the request lacks what all need."""
     _check_headers(request)
     names = [name for name, _ in request.query_params.multi_items()]
     if len(names) != len(set(names)):
         raise MetadataRefusal(400, "Bad request. Duplicate query parameters are not allowed.")
     version = request.query_params.get("api-version", "")
-    if version not in known:
+    if version not in versions:
         raise MetadataRefusal(
             400,
             "Bad request. api-version is invalid or was not specified in the request. "
             "For more information refer to aka.ms/azureimds",
-            **{"newest-versions": list(reversed(known[-3:]))},
+            **{"newest-versions": list(reversed(versions[-3:]))},
         )
     return version
 
@@ -170,21 +174,21 @@ def _check_headers(request: Request) -> None:
         raise MetadataRefusal(400, "Bad request. The X-Forwarded-For header is not allowed")
 
 
-def _inside(found: Any, word: str) -> Any:  # noqa: ANN401 - parsed JSON
-    if isinstance(found, dict):
-        by_name = {name.lower(): value for name, value in found.items()}
-        if word.lower() in by_name:
-            return by_name[word.lower()]
-    if isinstance(found, list) and word.isdigit() and int(word) < len(found):
-        return found[int(word)]
+def _inside(document: Any, segment: str) -> Any:  # noqa: ANN401 - parsed JSON
+    if isinstance(document, dict):
+        by_name = {name.lower(): value for name, value in document.items()}
+        if segment.lower() in by_name:
+            return by_name[segment.lower()]
+    if isinstance(document, list) and segment.isdigit() and int(segment) < len(document):
+        return document[int(segment)]
     raise MetadataRefusal(404, "Not found")
 
 
-def _as_text(found: Any) -> str:  # noqa: ANN401 - parsed JSON
+def _as_text(document: Any) -> str:  # noqa: ANN401 - parsed JSON
     """Return a leaf as text, or the names of the members; "/" follows those with members."""
-    if not isinstance(found, dict | list):
-        return str(found)
-    rows = found.items() if isinstance(found, dict) else enumerate(found)
+    if not isinstance(document, dict | list):
+        return str(document)
+    rows = document.items() if isinstance(document, dict) else enumerate(document)
     return "\n".join(f"{name}/" if isinstance(v, dict | list) else f"{name}" for name, v in rows)
 
 
@@ -199,6 +203,6 @@ async def _until_enabled(fabric: Fabric, vm: InstanceRow) -> InstanceRow:
         fabric.changed()
     while True:  # our time may be faster than the loop's
         if fabric.now() >= vm.events_on_at:
-            found = fabric.by_token(vm.token)
-            return found[1] if found else vm
-        await asyncio.sleep(LOOK_SECONDS)
+            current = fabric.by_token(vm.token)
+            return current[1] if current else vm
+        await asyncio.sleep(POLL_SECONDS)

@@ -23,8 +23,8 @@ import emulator
 from emulator.core.private_files import write_private
 from emulator.faults.slow_disk import descendants
 
-KEPT = {"console.log", "containers"}  # logs outlive the VM; its disk does not
-EMPTY_LOOKS = 5
+RETAINED = {"console.log", "containers"}  # logs outlive the VM; its disk does not
+EMPTY_POLLS = 5
 PAUSE = 0.002  # seconds between two looks at dying processes
 
 
@@ -127,7 +127,7 @@ def kill_tree(pid: int) -> None:
         root = psutil.Process(pid)
         root.send_signal(signal.SIGSTOP)
         empty = 0
-        while empty < EMPTY_LOOKS:
+        while empty < EMPTY_POLLS:
             victims = [p for p in _below(root) if _runs(p)]
             _kill_all(victims)
             empty = 0 if victims else empty + 1
@@ -160,11 +160,11 @@ def _below(root: psutil.Process) -> list[psutil.Process]:
     """
     if sys.platform != "linux":
         return root.children(recursive=True)
-    found = []
+    processes = []
     for pid in descendants(root.pid):
         with suppress(psutil.NoSuchProcess):
-            found.append(psutil.Process(pid))
-    return found
+            processes.append(psutil.Process(pid))
+    return processes
 
 
 def _kill_all(victims: list[psutil.Process]) -> None:
@@ -185,14 +185,14 @@ def _runs(process: psutil.Process) -> bool:
 
 def _strays(metadata_url: str) -> list[psutil.Process]:
     """Return processes of the VM that are no longer below its init, found by their environment."""
-    found = []
+    processes = []
     for pid in psutil.pids():
         # One that is gone, or another user's, is none of ours.
         with suppress(psutil.NoSuchProcess, psutil.AccessDenied, OSError):
             process = psutil.Process(pid)
             if process.environ().get("REKINDLE_METADATA_URL") == metadata_url and _runs(process):
-                found.append(process)
-    return found
+                processes.append(process)
+    return processes
 
 
 def _belongs(pid: int, metadata_url: str) -> bool:
@@ -249,7 +249,7 @@ def _start_init(machine: MachineSpec, lock: int) -> subprocess.Popen[bytes]:
 
 def _wipe(folder: Path) -> None:
     for entry in folder.iterdir() if folder.exists() else ():
-        if entry.name in KEPT:
+        if entry.name in RETAINED:
             continue
         if entry.is_dir() and not entry.is_symlink():
             shutil.rmtree(entry)

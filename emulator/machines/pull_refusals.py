@@ -5,7 +5,7 @@ dstackai/dstack 2020.
 """
 
 _DAEMON = "Error response from daemon: "
-_WORDS = {
+_MESSAGES = {
     "unauthorized": _DAEMON + 'Head "https://{registry}/v2/{name}/manifests/{tag}": unauthorized: '
     "authentication required, visit https://aka.ms/acr/authorization for more information.",
     "denied": _DAEMON + "pull access denied for {image}, repository does not exist or may require "
@@ -18,13 +18,13 @@ _WORDS = {
     "unknown_host": _DAEMON + 'Get "https://{registry}/v2/": dial tcp: lookup {registry} on '
     "127.0.0.53:53: no such host",
 }
-CODES = tuple(_WORDS)
+CODES = tuple(_MESSAGES)
 
 
-def words(code: str, image: str) -> str:
+def refusal_message(code: str, image: str) -> str:
     """Return what docker prints about this image."""
     path, _, tag = image.partition("@")[0].partition(":")
-    first, slash, rest = path.partition("/")
+    first, slash, repository = path.partition("/")
     named = slash and ("." in first or ":" in first)
-    registry, name = (first, rest) if named else ("registry-1.docker.io", path)
-    return _WORDS[code].format(image=image, registry=registry, name=name, tag=tag or "latest")
+    registry, name = (first, repository) if named else ("registry-1.docker.io", path)
+    return _MESSAGES[code].format(image=image, registry=registry, name=name, tag=tag or "latest")

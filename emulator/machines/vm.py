@@ -48,7 +48,7 @@ def main(folder: Path, lock: int) -> None:
     try:
         boot = parse((folder / "user-data").read_bytes())
     except BadUserData as error:
-        _say(f"cloud-init: {error}")
+        _log(f"cloud-init: {error}")
         boot = Boot()
     _run(boot, folder, environment)
     _reap()
@@ -78,11 +78,11 @@ def _listen_to_harm(folder: Path, vm: dict[str, Any]) -> Proxy | None:
         proxy.start()
 
     def obey() -> None:
-        found = harm.read(folder)
+        orders = harm.read(folder)
         if proxy:
-            proxy.obey(found)
-        brake.limit(found.write_limit)
-        harm.obey(folder, found.change)
+            proxy.obey(orders)
+        brake.limit(orders.write_limit)
+        harm.obey(folder, orders.change)
 
     def obey_all() -> None:
         while woken.get():
@@ -106,7 +106,7 @@ def _run(boot: Boot, folder: Path, environment: dict[str, str]) -> None:
         _execute("exec docker start --all", folder / "boot.sh", environment)
         return
     for name in boot.ignored:
-        _say(f"cloud-init: the emulator ignores {name!r}")
+        _log(f"cloud-init: the emulator ignores {name!r}")
     for file in boot.files:
         target = root / file.path.lstrip("/")
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -123,18 +123,18 @@ def _run(boot: Boot, folder: Path, environment: dict[str, str]) -> None:
 def _execute(script: str, file: Path, environment: dict[str, str]) -> None:
     file.write_text(script)
     file.chmod(0o755)
-    words = [str(file)] if script.startswith("#!") else ["/bin/sh", str(file)]
-    child = subprocess.Popen(words, env=environment, cwd=file.parent)
+    command = [str(file)] if script.startswith("#!") else ["/bin/sh", str(file)]
+    child = subprocess.Popen(command, env=environment, cwd=file.parent)
     child.returncode = _reap(child.pid)
-    _say(f"cloud-init: the boot script ended with {child.returncode}")
+    _log(f"cloud-init: the boot script ended with {child.returncode}")
 
 
 def _environment(folder: Path, vm: dict[str, Any], proxy: Proxy | None) -> dict[str, str]:
     """Write the shims and return the VM's environment, whose PATH begins with them."""
     shims = folder / "shims"
     shims.mkdir(exist_ok=True)
-    words = [sys.executable, "-I", "-S", str(SHIM), str(folder)]
-    _program(shims / "docker", f'exec {shlex.join(words)} "$@"')
+    command = [sys.executable, "-I", "-S", str(SHIM), str(folder)]
+    _program(shims / "docker", f'exec {shlex.join(command)} "$@"')
     for name in HARMLESS:
         _program(shims / name, "exit 0")
     _program(shims / "uptime", f"echo {shlex.quote(_up_since(folder))}")  # as `uptime -s`
@@ -175,7 +175,7 @@ def _reap(until: int = 0) -> int:
             return os.waitstatus_to_exitcode(status)
 
 
-def _say(line: str) -> None:
+def _log(line: str) -> None:
     sys.stderr.write(line + "\n")
 
 

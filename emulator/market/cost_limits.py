@@ -24,14 +24,14 @@ def refuse(fabric: Fabric, subscription: str) -> Response | None:
     """Count a call; the answer to one too many, or None."""
     if fabric.settings.throttling != "azure":
         return None
-    now, every = fabric.now(), _CALLS.setdefault(fabric, {})
-    calls = every.setdefault(subscription.lower(), deque())
+    now, by_subscription = fabric.now(), _CALLS.setdefault(fabric, {})
+    calls = by_subscription.setdefault(subscription.lower(), deque())
     while calls and calls[0] <= now - WINDOWS[0][1]:
         calls.popleft()
-    waits, left = [], []
+    waits, remaining = [], []
     for name, seconds, most in WINDOWS:
         recent = [at for at in calls if at > now - seconds]
-        left.append(f"{name}:{max(most - len(recent), 0)}")
+        remaining.append(f"{name}:{max(most - len(recent), 0)}")
         if len(recent) >= most:
             waits.append(recent[-most] + seconds - now)
     if not waits:
@@ -40,7 +40,7 @@ def refuse(fabric: Fabric, subscription: str) -> Response | None:
     headers = {
         f"{PREFIX}-retry-after": str(max(int(max(waits)) + 1, 1)),
         f"{PREFIX}-consumed": "1",
-        f"{PREFIX}-remaining": ",".join(left),
+        f"{PREFIX}-remaining": ",".join(remaining),
     }
     error = {"code": "429", "message": "Too many requests. Please retry."}
     return JSONResponse({"error": error}, status_code=429, headers=headers)

@@ -54,8 +54,8 @@ MEASURES: dict[str, Callable[[DailyUsage], float]] = {
 
 def tag(usage: DailyUsage, name: str) -> str | None:
     """Return the value of a tag, ignoring the case of its name."""
-    found = (v for k, v in usage.record.tags.items() if k.lower() == name.lower())
-    return next(found, None)
+    values = (v for k, v in usage.record.tags.items() if k.lower() == name.lower())
+    return next(values, None)
 
 
 def total(
@@ -68,8 +68,8 @@ def total(
     for usage in rows:
         key = tuple(of(usage) for of in keys)
         line = sums.setdefault(key, [0.0] * len(measures))
-        for place, measure in enumerate(measures):
-            line[place] += measure(usage)
+        for index, measure in enumerate(measures):
+            line[index] += measure(usage)
     return [[*line, *key] for key, line in sorted(sums.items(), key=lambda row: str(row[0]))]
 
 

@@ -56,7 +56,7 @@ async def query(request: Request) -> Response:
     counts = _usage_filter(dataset.get("filter"))
     inside = (r for r in fabric.state.metered.values() if _within(scope, r.scale_set_id))
     rows = (usage for usage in usages(inside, since, until) if counts(usage))
-    reads = [read for _, _, read in keys]
+    reads = [reader for _, _, reader in keys]
     lines = total(rows, reads, [MEASURES[name] for name in measures.values()])
     columns = [(name, "Number") for name in measures.values()]
     columns += [(name, kind) for name, kind, _ in keys] + [("Currency", "String")]
@@ -68,11 +68,11 @@ def bad(why: str) -> ArmError:
     return ArmError(400, "BadRequest", f"Invalid query definition: {why}")
 
 
-def _usage_filter(given: Any) -> Callable[[DailyUsage], bool]:  # noqa: ANN401 - as it came
+def _usage_filter(condition: Any) -> Callable[[DailyUsage], bool]:  # noqa: ANN401 - as it came
     """Which usage counts: all of it, or that with one of the values of a tag."""
-    if given is None:
+    if condition is None:
         return lambda _usage: True
-    inside = given.get("tags") if isinstance(given, dict) and len(given) == 1 else None
+    inside = condition.get("tags") if isinstance(condition, dict) and len(condition) == 1 else None
     if not isinstance(inside, dict) or str(inside.get("operator")) != "In":
         raise bad("this emulator filters by tags, with a name, the operator In and values.")
     name, values = inside.get("name"), inside.get("values")
@@ -84,29 +84,29 @@ def _usage_filter(given: Any) -> Callable[[DailyUsage], bool]:  # noqa: ANN401 -
 
 def _dimension(name: object) -> Column:
     """Return the column of a dimension, or raise ArmError."""
-    found = next((d for d in DIMENSIONS if d.lower() == str(name).lower()), None)
-    if found is None:
+    dimension = next((d for d in DIMENSIONS if d.lower() == str(name).lower()), None)
+    if dimension is None:
         raise bad(f"Dimension '{name}' is not supported. Allowed: {','.join(DIMENSIONS)}.")
-    return found, "String", DIMENSIONS[found]
+    return dimension, "String", DIMENSIONS[dimension]
 
 
 def _period(body: dict[str, Any]) -> tuple[float, float]:
     """From when until when, in whole days; the last one counts in full."""
-    given = body.get("timePeriod")
-    if body.get("timeframe") != "Custom" or not isinstance(given, dict):
+    period = body.get("timePeriod")
+    if body.get("timeframe") != "Custom" or not isinstance(period, dict):
         raise bad("this emulator takes the timeframe Custom, with a timePeriod.")
-    since, until = (_day(given.get(name), name) for name in ("from", "to"))
+    since, until = (_day(period.get(name), name) for name in ("from", "to"))
     if until < since:
         raise bad("the 'from' of timePeriod must not be after its 'to'.")
     return since, until + DAY
 
 
-def _day(given: object, name: str) -> float:
+def _day(value: object, name: str) -> float:
     try:
-        found = datetime.fromisoformat(str(given))
+        moment = datetime.fromisoformat(str(value))
     except ValueError:
         raise bad(f"the '{name}' of timePeriod is no time.") from None
-    aware = found if found.tzinfo else found.replace(tzinfo=UTC)
+    aware = moment if moment.tzinfo else moment.replace(tzinfo=UTC)
     return aware.timestamp() // DAY * DAY
 
 
@@ -126,18 +126,18 @@ def _within(scope: str, resource: str) -> bool:
 
 def _measures(dataset: dict[str, Any]) -> dict[str, str]:
     """Return the measure of each aggregation, or raise ArmError; all are sums."""
-    given = dataset.get("aggregation")
-    if not isinstance(given, dict) or not given:
+    aggregations = dataset.get("aggregation")
+    if not isinstance(aggregations, dict) or not aggregations:
         raise bad("dataset.aggregation is missing; ask for the Sum of PreTaxCost.")
-    found = {}
-    for alias, made in given.items():
-        given_name = made.get("name") if isinstance(made, dict) else None
-        name, function = str(given_name), made.get("function") if given_name else None
+    measures = {}
+    for alias, aggregation in aggregations.items():
+        given_name = aggregation.get("name") if isinstance(aggregation, dict) else None
+        name, function = str(given_name), aggregation.get("function") if given_name else None
         measure = next((m for m in MEASURES if m.lower() == name.lower()), None)
         if measure is None or function != "Sum":
             raise bad(f"the aggregation '{alias}' must be the Sum of {', '.join(MEASURES)}.")
-        found[alias] = measure
-    return found
+        measures[alias] = measure
+    return measures
 
 
 def _granularity(dataset: dict[str, Any]) -> list[Column]:
@@ -148,19 +148,19 @@ def _granularity(dataset: dict[str, Any]) -> list[Column]:
 
 
 def _groupings(dataset: dict[str, Any]) -> list[Column]:
-    given = dataset.get("grouping") or []
-    if not isinstance(given, list) or len(given) > MOST_GROUPINGS:
+    groupings = dataset.get("grouping") or []
+    if not isinstance(groupings, list) or len(groupings) > MOST_GROUPINGS:
         raise bad(f"dataset.grouping must be a list of at most {MOST_GROUPINGS}.")
-    found: list[Column] = []
-    for grouping in given:
+    columns: list[Column] = []
+    for grouping in groupings:
         kind = str(grouping.get("type")) if isinstance(grouping, dict) else ""
         if kind in ("Tag", "TagKey") and grouping.get("name"):
-            found += _of_tag(str(grouping["name"]))
+            columns += _of_tag(str(grouping["name"]))
         elif kind == "Dimension":
-            found.append(_dimension(grouping.get("name")))
+            columns.append(_dimension(grouping.get("name")))
         else:
             raise bad("a grouping has a type, Dimension or TagKey, and a name.")
-    return found
+    return columns
 
 
 def _of_tag(name: str) -> list[Column]:
@@ -177,8 +177,8 @@ def _answer(
     end = skip + PAGE
     link = None
     if end < len(rows):
-        more = urlencode(dict(request.query_params) | {"$skiptoken": str(end)}, safe="$")
-        link = f"{base_url(request)}{request.url.path}?{more}"
+        parameters = urlencode(dict(request.query_params) | {"$skiptoken": str(end)}, safe="$")
+        link = f"{base_url(request)}{request.url.path}?{parameters}"
     name = str(uuid.uuid4())
     return JSONResponse(
         {

@@ -34,31 +34,31 @@ class Meters:
                 self._running[path] = record.id
             else:
                 self._changes.touched[path] = None
-        self._lost = list(running.values())
+        self._orphaned = list(running.values())
         self._read_until = min((r.prices[-1][0] for r in self._records()), default=None)
 
     def read(self, now: float) -> None:
         """Begin and end what began and ended since the last time; note new prices."""
-        for record in self._lost:
+        for record in self._orphaned:
             self._state.change(record, ended_at=now)
-        self._lost = []
+        self._orphaned = []
         self._follow_prices(now)
         touched = list(self._changes.touched)
         self._changes.clear()
         for path in touched:
             row = self._state.row_at(path)
             if len(path) > 2:
-                self._look(path, row if isinstance(row, InstanceRow) else None, now)
+                self._update(path, row if isinstance(row, InstanceRow) else None, now)
             elif isinstance(row, ScaleSetRow):
                 self._follow_tags(row)
         self._changes.clear()
 
-    def _look(self, path: Path, instance: InstanceRow | None, now: float) -> None:
+    def _update(self, path: Path, instance: InstanceRow | None, now: float) -> None:
         record = self._running.get(path)
-        there = bool(instance and instance.phase == "allocated")
-        if record and not there:
+        is_allocated = bool(instance and instance.phase == "allocated")
+        if record and not is_allocated:
             self._state.change(self._state.metered[self._running.pop(path)], ended_at=now)
-        if instance and there and not record:
+        if instance and is_allocated and not record:
             self._running[path] = self._begin(instance, now)
 
     def _begin(self, instance: InstanceRow, now: float) -> str:
@@ -84,12 +84,12 @@ class Meters:
     def _follow_prices(self, now: float) -> None:
         since = now if self._read_until is None else self._read_until
         for hour in range(math.floor(since / HOUR) + 1, math.floor(now / HOUR) + 1):
-            known: dict[tuple[str, str, bool], float] = {}
+            prices: dict[tuple[str, str, bool], float] = {}
             for record in self._records():
-                place = (record.location, record.size, record.spot)
-                if place not in known:
-                    known[place] = self._price(record, hour * HOUR)
-                price = known[place]
+                key = (record.location, record.size, record.spot)
+                if key not in prices:
+                    prices[key] = self._price(record, hour * HOUR)
+                price = prices[key]
                 if record.prices[-1][0] < hour * HOUR and record.prices[-1][1] != price:
                     self._state.change(record, prices=[*record.prices, [hour * HOUR, price]])
         self._read_until = now

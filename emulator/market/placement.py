@@ -19,26 +19,27 @@ from emulator.core.rules import Rule, check_rules
 from emulator.fabric import Fabric
 from emulator.market import restrictions
 
-MOST = {"desiredLocations": 8, "desiredSizes": 5, "desiredCount": 1000}
+MAX_COUNTS = {"desiredLocations": 8, "desiredSizes": 5, "desiredCount": 1000}
 
 
 def _is_no_list(body: dict[str, Any], name: str) -> bool:
-    given = body.get(name)
-    return not isinstance(given, list) or not 0 < len(given) <= MOST[name]
+    value = body.get(name)
+    return not isinstance(value, list) or not 0 < len(value) <= MAX_COUNTS[name]
 
 
 def _is_no_count(body: dict[str, Any]) -> bool:
     count = body.get("desiredCount")
-    return type(count) is not int or not 0 < count <= MOST["desiredCount"]
+    return type(count) is not int or not 0 < count <= MAX_COUNTS["desiredCount"]
 
 
 RULES: tuple[Rule[dict[str, Any]], ...] = (
     *(Rule(partial(_is_no_list, name=name), f"The parameter {name} must be a list of 1 to {most}.")
-      for name, most in MOST.items() if name != "desiredCount"),
+      for name, most in MAX_COUNTS.items() if name != "desiredCount"),
     Rule(lambda b: not all(isinstance(row, dict) and row.get("sku") for row in b["desiredSizes"])
          and "desiredSizes.sku",
          MISSING),
-    Rule(_is_no_count, f"The value of parameter desiredCount must be 1 to {MOST['desiredCount']}."),
+    Rule(_is_no_count,
+         f"The value of parameter desiredCount must be 1 to {MAX_COUNTS['desiredCount']}."),
     Rule(lambda b: not isinstance(b.get("availabilityZones", False), bool),
          "The value of parameter availabilityZones is invalid."),
 )  # fmt: skip
@@ -50,7 +51,7 @@ async def generate(request: Request) -> Response:
     subscription = request.path_params["subscription"]
     Region.of(subscription, request.path_params["location"])
     check_rules(RULES, body)
-    regions = [Region.of(subscription, str(place)) for place in body["desiredLocations"]]
+    regions = [Region.of(subscription, str(location)) for location in body["desiredLocations"]]
     sizes, count = [str(row["sku"]) for row in body["desiredSizes"]], body["desiredCount"]
     zonal = body.get("availabilityZones", False)
     scores = [
@@ -96,12 +97,12 @@ def _likelihood(fabric: Fabric, offer: SizeOffer | None, zone: str, count: int) 
 
 def _room(fabric: Fabric, offer: SizeOffer, zone: str) -> int | None:
     """Return how many machines an allocation would find; None for any number."""
-    place = f"{offer.location}/{offer.size.name}".lower()
-    left = [n for n in [fabric.state.globals.capacity.get(place)] if n is not None]
+    key = f"{offer.location}/{offer.size.name}".lower()
+    limits = [n for n in [fabric.state.globals.capacity.get(key)] if n is not None]
     pool = fabric.spot_capacity.pool_at(offer.location, zone, offer.size.name)
     if pool:
-        left.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
-    return min(left, default=None)
+        limits.append(allocation.room(fabric.state, fabric.spot_capacity, pool, fabric.now()))
+    return min(limits, default=None)
 
 
 def _zones(region: Region, size: str) -> tuple[str, ...]:

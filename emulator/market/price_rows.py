@@ -58,7 +58,7 @@ def rows(fabric: Fabric, size: str = "") -> Iterator[Row]:
         for row, price in _meters(offer, spot, at):
             if row["type"] != "Consumption" or row["skuName"] not in alone:
                 yield row | _priced(price)
-        yield from (_planted(offer, each, at) for each in planted)
+        yield from (_planted(offer, planted_price, at) for planted_price in planted)
     for region in catalog().regions.values():
         for sku, meters in STORAGE.items():
             for name, unit, amount in meters:
@@ -71,9 +71,9 @@ def _priced(price: Decimal | str) -> Row:
 
 
 def _planted(offer: SizeOffer, planted: PlantedPrice, now: datetime) -> Row:
-    usual = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
+    prices = {"": offer.on_demand, " Spot": offer.spot, " Low Priority": offer.low_priority}
     own = _meter(offer, planted.bought, _month(now))
-    return planted_prices.added(planted, own | _priced(usual[planted.bought]))
+    return planted_prices.added(planted, own | _priced(prices[planted.bought]))
 
 
 def _month(now: datetime) -> datetime:
@@ -106,8 +106,8 @@ def _meter(offer: SizeOffer, kind: str, since: datetime) -> Row:
     }
 
 
-def _storage_meter(region: str, place: str, sku: str, name: str, unit: str) -> Row:
-    return _row(region, place, "General Block Blob v2", sku, name) | {
+def _storage_meter(region: str, location: str, sku: str, name: str, unit: str) -> Row:
+    return _row(region, location, "General Block Blob v2", sku, name) | {
         "effectiveStartDate": SINCE,
         "serviceName": "Storage",
         "serviceId": "DZH317F1HKN0",
@@ -117,7 +117,7 @@ def _storage_meter(region: str, place: str, sku: str, name: str, unit: str) -> R
     }
 
 
-def _row(region: str, place: str, product: str, sku: str, name: str) -> Row:
+def _row(region: str, location: str, product: str, sku: str, name: str) -> Row:
     """Return what every meter has; its ids are made up, but always the same."""
     product_id = "DZH318Z0" + uuid.uuid5(uuid.NAMESPACE_URL, product).hex[:4].upper()
     sku_id = uuid.uuid5(uuid.NAMESPACE_URL, product + sku).hex[:4].upper()
@@ -128,7 +128,7 @@ def _row(region: str, place: str, product: str, sku: str, name: str) -> Row:
         "retailPrice": 0.0,
         "unitPrice": 0.0,
         "armRegionName": region,
-        "location": place,
+        "location": location,
         "meterId": str(uuid.uuid5(uuid.NAMESPACE_URL, meter)),
         "meterName": name,
         "productId": product_id,

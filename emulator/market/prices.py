@@ -41,25 +41,27 @@ async def list_all(request: Request) -> Response:
     try:
         named = SIZE.search(query.get("$filter", ""))
         meters = rows(fabric, named[1] if named else "")
-        found = _find(query, list(meters))
+        matches = _find(query, list(meters))
         top, skip = _number(query, "$top", None), _number(query, "$skip", 0) or 0
     except odata.BadFilter:
         error = {"Code": "BadRequest", "Message": "Invalid OData parameters supplied"}
         return JSONResponse({"Error": error}, status_code=400)
     end = skip + PAGE if top is None else skip + min(PAGE, top)
-    left = None if top is None else top - (end - skip)
+    remaining = None if top is None else top - (end - skip)
     link = None
-    if end < len(found) and left != 0:
-        more = dict(query) | {"$skip": str(end)} | ({"$top": str(left)} if left else {})
-        link = f"{base_url(request)}{request.url.path}?{urlencode(more, safe='$')}"
+    if end < len(matches) and remaining != 0:
+        parameters = (
+            dict(query) | {"$skip": str(end)} | ({"$top": str(remaining)} if remaining else {})
+        )
+        link = f"{base_url(request)}{request.url.path}?{urlencode(parameters, safe='$')}"
     return JSONResponse(
         {
             "BillingCurrency": "USD",
             "CustomerEntityId": "Default",
             "CustomerEntityType": "Retail",
-            "Items": found[skip:end],
+            "Items": matches[skip:end],
             "NextPageLink": link,
-            "Count": len(found[skip:end]),
+            "Count": len(matches[skip:end]),
         }
     )
 
@@ -75,8 +77,8 @@ def _find(query: Any, meters: list[dict[str, Any]]) -> list[dict[str, Any]]:  # 
     if not text.strip():
         return meters
     fold = query.get("api-version", "") in OLDER
-    wanted = odata.parse(text, FIELDS, fold=fold)
-    return [row for row in meters if wanted(row)]
+    test = odata.parse(text, FIELDS, fold=fold)
+    return [row for row in meters if test(row)]
 
 
 def _number(query: Any, name: str, default: int | None) -> int | None:  # noqa: ANN401 - Starlette's

@@ -19,7 +19,7 @@ from emulator.core.catalog import SizeOffer, catalog
 from emulator.core.errors import invalid
 from emulator.fabric import Fabric
 
-MOST = 1000  # rows in one answer
+MAX_ROWS = 1000  # rows in one answer
 ADVICE = (
     "Query is invalid. Please refer to the documentation for the Azure Resource Graph service and "
     "fix the error before retrying."
@@ -43,22 +43,22 @@ RATES = "microsoft.compute/skuspotevictionrate/location"
 async def resources(request: Request) -> Response:
     """Answer the query with rows as objects, at most 1,000 at once."""
     fabric, body = fabric_of(request), await read_json(request)
-    found = QUERY.fullmatch(" ".join(str(body.get("query") or "").split()))
-    if found is None:
+    match = QUERY.fullmatch(" ".join(str(body.get("query") or "").split()))
+    if match is None:
         return _refused(fabric.now())
     options = body.get("options") or {}
     if not isinstance(options, dict):
         raise invalid("The value of parameter options is invalid.")
-    rows = list(_rows(fabric, *found.groups()))
+    rows = list(_rows(fabric, *match.groups()))
     skip = _skip(options)
-    part = rows[skip : skip + min(_top(options), MOST)]
-    end = skip + len(part)
+    selected = rows[skip : skip + min(_top(options), MAX_ROWS)]
+    end = skip + len(selected)
     answer: dict[str, Any] = {
         "totalRecords": len(rows),
-        "count": len(part),
+        "count": len(selected),
         "resultTruncated": "false",
         "facets": [],
-        "data": part,
+        "data": selected,
     }
     if end < len(rows):
         answer["$skipToken"] = base64.b64encode(str(end).encode()).decode()
@@ -68,28 +68,30 @@ async def resources(request: Request) -> Response:
 def _rows(
     fabric: Fabric, kind: str, sizes: str, regions: str, name: str, member: str
 ) -> Iterator[dict[str, Any]]:
-    wanted = [{w.lower() for w in re.findall(r"'([^']*)'", words)} for words in (sizes, regions)]
+    filters = [
+        {w.lower() for w in re.findall(r"'([^']*)'", listing)} for listing in (sizes, regions)
+    ]
     for offer in catalog().offers:
         size = offer.size.name.lower()
-        if size in wanted[0] and offer.location in wanted[1]:
-            told = _properties(fabric, offer, kind.lower())
-            if told is not None:
-                yield {"size": size, "location": offer.location, name: told.get(member)}
+        if size in filters[0] and offer.location in filters[1]:
+            properties = _properties(fabric, offer, kind.lower())
+            if properties is not None:
+                yield {"size": size, "location": offer.location, name: properties.get(member)}
 
 
 def _properties(fabric: Fabric, offer: SizeOffer, kind: str) -> dict[str, Any] | None:
-    now, place, size = fabric.now(), offer.location, offer.size.name
+    now, location, size = fabric.now(), offer.location, offer.size.name
     if kind == RATES:
-        return {"evictionRate": fabric.spot_capacity.eviction_band(place, size, now)}
+        return {"evictionRate": fabric.spot_capacity.eviction_band(location, size, now)}
     if kind != PRICES:
         return None
-    history = fabric.spot_capacity.price_history(place, size, now)
+    history = fabric.spot_capacity.price_history(location, size, now)
     prices = [{"effectiveDate": _time(at), "priceUSD": float(price)} for at, price in history]
     return {"osType": "Linux", "spotPrices": prices}
 
 
 def _top(options: dict[str, Any]) -> int:
-    value = options.get("$top", MOST)
+    value = options.get("$top", MAX_ROWS)
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise invalid("The value of parameter options.$top is invalid.")
     return value

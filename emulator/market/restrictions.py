@@ -49,8 +49,10 @@ def find(fabric: Fabric, size: str, region: str) -> Restriction | None:
 
 def bars(fabric: Fabric, size: str, region: str, zones: list[str]) -> bool:
     """Whether machines of this size cannot be had there, in one of these zones if any are given."""
-    found = find(fabric, size, region)
-    return found is not None and (not found.zones or bool(set(zones) & set(found.zones)))
+    restriction = find(fabric, size, region)
+    return restriction is not None and (
+        not restriction.zones or bool(set(zones) & set(restriction.zones))
+    )
 
 
 def check(fabric: Fabric, scale_set: ScaleSetRow) -> None:

@@ -17,16 +17,16 @@ FILTER = re.compile(r"\s*location\s+eq\s+'([^']*)'\s*", re.IGNORECASE)
 
 async def list_all(request: Request) -> Response:
     """Every size in every region, or in the one of $filter; never in pages, as Azure."""
-    fabric, wanted = fabric_of(request), request.query_params.get("$filter", "")
-    found = FILTER.fullmatch(wanted)
-    if wanted and not found:
+    fabric, filter_text = fabric_of(request), request.query_params.get("$filter", "")
+    match = FILTER.fullmatch(filter_text)
+    if filter_text and not match:
         raise invalid(
-            f"The filter '{wanted}' is not supported. Only location filter is supported currently: "
-            "location eq 'eastus'.",
+            f"The filter '{filter_text}' is not supported. Only location filter is supported "
+            "currently: location eq 'eastus'.",
             "InvalidFilterInQueryString",
         )
-    place = region_name(found[1]) if found else ""
-    offers = [o for o in catalog().offers if place in ("", o.location)]
+    location = region_name(match[1]) if match else ""
+    offers = [o for o in catalog().offers if location in ("", o.location)]
     return JSONResponse({"value": [_sku(fabric, offer) for offer in offers]})
 
 
@@ -72,15 +72,15 @@ def _capabilities(size: VmSize) -> dict[str, str]:
 
 
 def _restrictions(fabric: Fabric, offer: SizeOffer) -> list[dict[str, Any]]:
-    found = restrictions.find(fabric, offer.size.name, offer.location)
-    if found is None:
+    restriction = restrictions.find(fabric, offer.size.name, offer.location)
+    if restriction is None:
         return []
-    where: dict[str, Any] = {"locations": [offer.location]}
+    info: dict[str, Any] = {"locations": [offer.location]}
     return [
         {
-            "type": "Zone" if found.zones else "Location",
+            "type": "Zone" if restriction.zones else "Location",
             "values": [offer.location],
-            "restrictionInfo": where | ({"zones": found.zones} if found.zones else {}),
-            "reasonCode": found.reason,
+            "restrictionInfo": info | ({"zones": restriction.zones} if restriction.zones else {}),
+            "reasonCode": restriction.reason,
         }
     ]

@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from emulator.core.catalog import check_location
-from emulator.core.errors import elsewhere, invalid
+from emulator.core.errors import invalid, wrong_location
 from emulator.core.rules import Rule, check_rules
 from emulator.core.state import ResourceRow
 from emulator.fabric import Fabric
@@ -42,9 +42,9 @@ class Draft:
     @property
     def name_taken(self) -> bool:
         """Whether another resource of this type has the name: some names are unique in Azure."""
-        others = (r for r in self.fabric.state.resources.values() if r.key != self.path.key)
-        mine = (self.path.type.lower(), self.name)
-        return any((other.type.lower(), other.name.lower()) == mine for other in others)
+        rows = (r for r in self.fabric.state.resources.values() if r.key != self.path.key)
+        key = (self.path.type.lower(), self.name)
+        return any((row.type.lower(), row.name.lower()) == key for row in rows)
 
     def need(self, resource_id: object) -> ResourceRow:
         """Return the resource that an id in the body names, or raise ArmError."""
@@ -56,8 +56,8 @@ class Draft:
                 "'/providers/{resourceProviderNamespace}/'.",
                 "LinkedInvalidPropertyId",
             )
-        if found := self.fabric.state.resources.get(path.key):
-            return found
+        if resource := self.fabric.state.resources.get(path.key):
+            return resource
         raise invalid(
             f"Resource {resource_id} referenced by resource {self.path.id} was not found. Please "
             "make sure that the referenced resource exists, and that both resources are in the "
@@ -84,8 +84,8 @@ class ResourceKind:
     def check_name(self, name: str) -> None:
         """Raise ArmError unless the name will do."""
         if not re.fullmatch(self.name, name):
-            code, words = self.bad_name
-            raise invalid(words.format(name), code)
+            code, message = self.bad_name
+            raise invalid(message.format(name), code)
 
     def complete(self, draft: Draft) -> None:
         """Fill a draft in, or raise ArmError; also if a member has the wrong type."""
@@ -128,7 +128,7 @@ def rows(body: Json, name: str) -> list[Json]:
 def _settle(draft: Draft, type_: str) -> None:
     """Normalize the location of a draft; raise ArmError if it has none or another than before."""
     old = draft.old.location if draft.old else ""
-    place = check_location(draft.body.get("location") or old, type_)
-    if old and old != place:
-        raise elsewhere(draft.path.name, old, draft.path.group, place)
-    draft.body["location"] = place
+    location = check_location(draft.body.get("location") or old, type_)
+    if old and old != location:
+        raise wrong_location(draft.path.name, old, draft.path.group, location)
+    draft.body["location"] = location

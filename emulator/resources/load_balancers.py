@@ -39,8 +39,8 @@ def fill_in(draft: Draft) -> None:
         if draft.properties.get(part) is None:
             draft.properties[part] = []
         for row in rows(draft.properties, part):
-            given = section(row, "properties")
-            row["properties"] = {**defaults, **{k: _number(k, v) for k, v in given.items()}}
+            members = section(row, "properties")
+            row["properties"] = {**defaults, **{k: _number(k, v) for k, v in members.items()}}
             for referrer in REFERRERS:
                 row["properties"].pop(referrer, None)
     for part in REFERRERS:
@@ -51,9 +51,9 @@ def fill_in(draft: Draft) -> None:
 def _link(draft: Draft, part: str, row: Json) -> None:
     """Name a rule where it is used."""
     for member, target in LINKS.items():
-        wanted = str(section(row["properties"], member).get("id")).lower()
+        target_id = str(section(row["properties"], member).get("id")).lower()
         for used in rows(draft.properties, target):
-            if wanted == f"{draft.path.id}/{target}/{used.get('name')}".lower():
+            if target_id == f"{draft.path.id}/{target}/{used.get('name')}".lower():
                 link = {"id": f"{draft.path.id}/{part}/{row.get('name')}"}
                 used["properties"].setdefault(part, []).append(link)
 

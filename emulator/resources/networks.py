@@ -12,8 +12,8 @@ LINKS = ("networkSecurityGroup", "natGateway", "routeTable")
 
 def fill_network(draft: Draft) -> None:
     """Check the ranges of a network and its subnets, and what the subnets name."""
-    given = section(draft.properties, "addressSpace").get("addressPrefixes")
-    if not isinstance(given, list) or not given:
+    prefixes = section(draft.properties, "addressSpace").get("addressPrefixes")
+    if not isinstance(prefixes, list) or not prefixes:
         raise invalid(
             "Cannot parse the request: 'addressSpace.addressPrefixes' needs a prefix.",
             "InvalidRequestFormat",
@@ -21,10 +21,10 @@ def fill_network(draft: Draft) -> None:
     draft.properties.setdefault("subnets", [])
     draft.properties.setdefault("virtualNetworkPeerings", [])
     draft.properties.setdefault("enableDdosProtection", False)
-    space = [_prefix(draft, prefix) for prefix in given]
-    found = [_subnet(draft, row, space) for row in rows(draft.properties, "subnets")]
-    for (_, one), (name, other) in combinations(found, 2):
-        if one.overlaps(other):
+    space = [_prefix(draft, prefix) for prefix in prefixes]
+    subnets = [_subnet(draft, row, space) for row in rows(draft.properties, "subnets")]
+    for (_, first), (name, second) in combinations(subnets, 2):
+        if first.overlaps(second):
             raise invalid(
                 f"Subnet '{name}' is not valid because its IP address range overlaps with that of "
                 f"an existing subnet in virtual network '{draft.path.name}'.",
@@ -35,8 +35,8 @@ def fill_network(draft: Draft) -> None:
 def _subnet(draft: Draft, subnet: Json, space: list[Network]) -> tuple[str, Network]:
     """Return name and range of a subnet that is inside the network, or raise ArmError."""
     name, properties = str(subnet.get("name") or ""), section(subnet, "properties")
-    given = properties.get("addressPrefixes") or [properties.get("addressPrefix")]
-    prefix = _prefix(draft, given[0])
+    prefixes = properties.get("addressPrefixes") or [properties.get("addressPrefix")]
+    prefix = _prefix(draft, prefixes[0])
     if not any(_within(prefix, outer) for outer in space):
         raise invalid(
             f"Subnet '{name}' is not valid because its IP address range is outside the IP address "
@@ -110,8 +110,8 @@ def fill_group(draft: Draft) -> None:
 def fill_address(draft: Draft) -> None:
     """Add the usual SKU and properties of a public address."""
     draft.body["sku"] = {"name": "Standard", "tier": "Regional"} | draft.sku
-    usual = {"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}
-    draft.body["properties"] = usual | draft.properties
+    defaults = {"publicIPAddressVersion": "IPv4", "idleTimeoutInMinutes": 4, "ipTags": []}
+    draft.body["properties"] = defaults | draft.properties
 
 
 def check_gateway(draft: Draft) -> None:

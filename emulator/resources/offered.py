@@ -23,11 +23,11 @@ async def providers(request: Request) -> Response:
 async def provider(request: Request) -> Response:
     """One provider."""
     name, rows = request.path_params["namespace"], _types(request)
-    found = next((known for known in rows if known.lower() == name.lower()), None)
-    if found is None:
+    namespace = next((candidate for candidate in rows if candidate.lower() == name.lower()), None)
+    if namespace is None:
         text = f"The resource namespace '{name}' is invalid."
         raise ArmError(404, "InvalidResourceNamespace", text)
-    return JSONResponse(_provider(request, found, rows[found]))
+    return JSONResponse(_provider(request, namespace, rows[namespace]))
 
 
 async def change(request: Request) -> Response:
@@ -55,15 +55,15 @@ async def locations(request: Request) -> Response:
 
 def _types(request: Request) -> dict[str, set[str]]:
     """Return the resource types by provider, as the routes and the kinds name them."""
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    types: defaultdict[str, set[str]] = defaultdict(set)
     paths = [getattr(route, "path", "") for route in request.app.routes]
     for namespace, kind in (pair for path in paths for pair in PROVIDED.findall(path)):
         if "{" not in namespace and kind and "{" not in kind:
-            found[namespace].add(kind)
+            types[namespace].add(kind)
     for kind in KINDS.values():
-        namespace, _, rest = kind.type.partition("/")
-        found[namespace].add(rest)
-    return found
+        namespace, _, type_name = kind.type.partition("/")
+        types[namespace].add(type_name)
+    return types
 
 
 def _provider(request: Request, namespace: str, kinds: set[str]) -> dict[str, Any]:

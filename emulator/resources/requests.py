@@ -41,7 +41,9 @@ async def get(request: Request) -> Response:
     if path.lists:
         if (above := path.parent) and lookup(fabric, above) is None:
             raise not_found(above)
-        return page(request, [resource_as_json(found) for found in listed(fabric, path, kind)])
+        return page(
+            request, [resource_as_json(resource) for resource in listed(fabric, path, kind)]
+        )
     return JSONResponse(resource_as_json(_find_resource(request)))
 
 
@@ -62,11 +64,11 @@ async def delete(request: Request) -> Response:
     fabric = fabric_of(request)
     find_group(request)
     path, _ = _named_resource(request)
-    found = lookup(fabric, path)
-    if found is None:
+    resource = lookup(fabric, path)
+    if resource is None:
         return Response(status_code=204)
-    check_conditions(request, found.etag)
-    drop(fabric, found)
+    check_conditions(request, resource.etag)
+    drop(fabric, resource)
     fabric.changed()
     return Response(status_code=200)
 
@@ -74,16 +76,16 @@ async def delete(request: Request) -> Response:
 async def post(request: Request) -> Response:
     """Carry out an action on one resource, such as listKeys."""
     fabric, names = fabric_of(request), request.path_params
-    rest, _, action = names["rest"].rpartition("/")
-    path = below(names["subscription"], names["group"], rest)
+    target, _, action = names["rest"].rpartition("/")
+    path = below(names["subscription"], names["group"], target)
     kind = find(path, request.query_params["api-version"])
     find_group(request)
-    if (found := lookup(fabric, path)) is None:
+    if (resource := lookup(fabric, path)) is None:
         raise not_found(path)
     if (act := kind.actions.get(action.lower())) is None:
         message = f"The emulator has no action '{action}' on {kind.type}."
         raise ArmError(404, "NotFound", message)
-    return JSONResponse(act(fabric, found))
+    return JSONResponse(act(fabric, resource))
 
 
 async def list_type(request: Request) -> Response:
@@ -94,16 +96,16 @@ async def list_type(request: Request) -> Response:
     if not path.lists or len(path.types) > 1:
         raise not_found(path)
     start, rows = list_start(request), fabric.state.resources.values()
-    found = [r for r in rows if r.key.startswith(start) and r.type == kind.type]
-    return page(request, [resource_as_json(resource) for resource in found])
+    matches = [r for r in rows if r.key.startswith(start) and r.type == kind.type]
+    return page(request, [resource_as_json(resource) for resource in matches])
 
 
 async def list_all(request: Request) -> Response:
     """List every resource of the group or subscription, without its properties."""
     state, start = fabric_of(request).state, list_start(request)
     full = [(scale_set_body(s), s.created_at) for s in state.visible(start)]
-    others = (r for r in state.resources.values() if r.tracked and r.key.startswith(start))
-    full += [({"location": r.location} | resource_as_json(r), r.created_at) for r in others]
+    resources = (r for r in state.resources.values() if r.tracked and r.key.startswith(start))
+    full += [({"location": r.location} | resource_as_json(r), r.created_at) for r in resources]
     extra = request.query_params.get("$expand", "").split(",")
     rows = [_row(body, created_at, extra) for body, created_at in full]
     return page(request, narrowed(request, rows))
@@ -114,8 +116,8 @@ def merged(old: Json, changes: Json) -> Json:
     result = copy.deepcopy(old)
     for name, value in changes.items():
         before = result.get(name)
-        both = isinstance(before, dict) and isinstance(value, dict) and name != "tags"
-        result[name] = merged(before, value) if both else value  # type: ignore[arg-type] # `both`
+        is_nested = isinstance(before, dict) and isinstance(value, dict) and name != "tags"
+        result[name] = merged(before, value) if is_nested else value  # type: ignore[arg-type] # both are dicts
     return result
 
 
@@ -144,8 +146,8 @@ def _find_resource(request: Request) -> ResourceRow:
 
 def _row(body: Json, created_at: float, extra: list[str]) -> Json:
     """Return a resource without its properties, with the members that $expand names."""
-    made = timestamp(created_at)
+    created = timestamp(created_at)
     state = (body.get("properties") or {}).get("provisioningState", "Succeeded")
-    more = {"createdTime": made, "changedTime": made, "provisioningState": state}
+    optional = {"createdTime": created, "changedTime": created, "provisioningState": state}
     row = {k: v for k, v in body.items() if k not in ("properties", "etag")}
-    return row | {name: value for name, value in more.items() if name in extra}
+    return row | {name: value for name, value in optional.items() if name in extra}

@@ -58,11 +58,11 @@ class ResourcePath:
         return ResourcePath(self.subscription, self.group, self.namespace, types, names)
 
 
-def below(subscription: str, group: str, rest: str) -> ResourcePath:
+def below(subscription: str, group: str, path: str) -> ResourcePath:
     """Take apart what follows ``/providers/`` in an id below a resource group."""
-    namespace, *steps = rest.strip("/").split("/")
+    namespace, *steps = path.strip("/").split("/")
     if not steps or not all(steps):
-        raise invalid(f"'{rest}' names no resource type.", "InvalidResourceType")
+        raise invalid(f"'{path}' names no resource type.", "InvalidResourceType")
     types, names = tuple(steps[::2]), tuple(steps[1::2])
     return ResourcePath(subscription, group, namespace, types, names)
 
@@ -70,8 +70,8 @@ def below(subscription: str, group: str, rest: str) -> ResourcePath:
 def parse(resource_id: str) -> ResourcePath | None:
     """Take an id apart; None if it is not that of a resource in a resource group."""
     parts = resource_id.strip("/").split("/")
-    words = [part.lower() for part in parts[:5:2]]
-    if len(parts) < 8 or words != ["subscriptions", "resourcegroups", "providers"]:
+    keywords = [part.lower() for part in parts[:5:2]]
+    if len(parts) < 8 or keywords != ["subscriptions", "resourcegroups", "providers"]:
         return None
     # An extension is named by its own part: what follows the last "providers".
     last = len(parts) - 1 - [part.lower() for part in reversed(parts)].index("providers")

@@ -31,8 +31,8 @@ def list_keys(fabric: Fabric, account: ResourceRow) -> Json:
     keys = []
     for name in ("key1", "key2"):
         digest = hashlib.sha512(f"{account.key}/{name}".encode()).digest()
-        given = fabric.settings.blob_key if name == "key1" else ""
-        value = given or base64.b64encode(digest).decode()
+        configured = fabric.settings.blob_key if name == "key1" else ""
+        value = configured or base64.b64encode(digest).decode()
         keys.append({"keyName": name, "value": value, "permissions": "FULL"})
     return {"keys": keys}
 
@@ -49,17 +49,17 @@ def _check_rule(rule: Json) -> None:
     if rule.get("type") != "Lifecycle":
         raise _not_allowed(rule.get("type"), "type")
     types = _checked_types(section(definition, "filters"))
-    for what, actions in section(definition, "actions").items():
-        if what not in ("baseBlob", "snapshot", "version"):
-            raise _not_allowed(what, "definition.actions")
-        for action, when in actions.items():
+    for blob_kind, actions in section(definition, "actions").items():
+        if blob_kind not in ("baseBlob", "snapshot", "version"):
+            raise _not_allowed(blob_kind, "definition.actions")
+        for action, condition in actions.items():
             if action not in ACTIONS:
-                raise _not_allowed(action, f"definition.actions.{what}")
+                raise _not_allowed(action, f"definition.actions.{blob_kind}")
             # Azure tiers and ages block blobs; append blobs it can only delete.
             if "appendBlob" in types and action != "delete":
                 raise _not_allowed("appendBlob", f"definition.filters.blobTypes with {action}")
-            if isinstance(when, dict) and not when:
-                raise _not_allowed("null", f"definition.actions.{what}.{action}")
+            if isinstance(condition, dict) and not condition:
+                raise _not_allowed("null", f"definition.actions.{blob_kind}.{action}")
     if not section(definition, "actions"):
         raise _not_allowed("null", "definition.actions")
 
@@ -74,6 +74,6 @@ def _checked_types(filters: Json) -> list[str]:
     return types
 
 
-def _not_allowed(value: object, where: str) -> ArmError:
-    words = f"The value '{value}' is not allowed for property {where}."
-    return invalid(words, "InvalidRequestPropertyValue")
+def _not_allowed(value: object, member: str) -> ArmError:
+    message = f"The value '{value}' is not allowed for property {member}."
+    return invalid(message, "InvalidRequestPropertyValue")

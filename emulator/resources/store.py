@@ -24,8 +24,8 @@ def lookup(fabric: Fabric, path: ResourcePath) -> ResourceRow | None:
         return fabric.state.resources.get(path.key)
     if (parent := fabric.state.resources.get(above.key)) is None:
         return None
-    found = (r for r in _rows(parent, path) if str(r["name"]).lower() == path.name.lower())
-    return next((_inside(parent, path, row) for row in found), None)
+    rows = (r for r in _rows(parent, path) if str(r["name"]).lower() == path.name.lower())
+    return next((_inside(parent, path, row) for row in rows), None)
 
 
 def listed(fabric: Fabric, path: ResourcePath, kind: ResourceKind) -> list[ResourceRow]:
@@ -69,18 +69,18 @@ def delete(fabric: Fabric, resource: ResourceRow) -> None:
     parent = fabric.state.resources.get(above.rpartition("/")[0])
     if parent and resource.key not in fabric.state.resources:
         part = resource.type.rpartition("/")[2]
-        left = [r for r in parent.body["properties"][part] if str(r["name"]).lower() != name]
-        fabric.state.change(parent, body=_with_rows(parent, part, left))
-    for key, other in list(fabric.state.resources.items()):
+        remaining = [r for r in parent.body["properties"][part] if str(r["name"]).lower() != name]
+        fabric.state.change(parent, body=_with_rows(parent, part, remaining))
+    for key, row in list(fabric.state.resources.items()):
         if f"{key}/".startswith(f"{resource.key}/"):
-            fabric.state.remove(other)
+            fabric.state.remove(row)
 
 
 def resource_as_json(resource: ResourceRow) -> dict[str, Any]:
     """Return a resource as ARM answers it; its parts that are resources have ids too."""
     etag = f'"{resource.etag}"'
-    told = {"id": resource.id, "name": resource.name, "type": resource.type, "etag": etag}
-    body = {**told, **copy.deepcopy(resource.body)}
+    header = {"id": resource.id, "name": resource.name, "type": resource.type, "etag": etag}
+    body = {**header, **copy.deepcopy(resource.body)}
     for part in PARTS:
         for row in rows(body["properties"], part):
             row.setdefault("id", f"{resource.id}/{part}/{row.get('name')}")
@@ -116,11 +116,11 @@ def _with_rows(parent: ResourceRow, part: str, rows: list[Json]) -> Json:
 
 def _put_inside(fabric: Fabric, parent: ResourceRow, path: ResourcePath, body: Json) -> ResourceRow:
     """Put the row into its parent's list."""
-    others = [r for r in _rows(parent, path) if str(r["name"]).lower() != path.name.lower()]
-    mine = {"name": path.name, "properties": copy.deepcopy(body.get("properties", {}))}
-    whole = _with_rows(parent, path.types[-1], [*others, mine])
-    parent = fabric.state.change(parent, body=whole, etag=parent.etag + 1)
-    return _inside(parent, path, mine)
+    siblings = [r for r in _rows(parent, path) if str(r["name"]).lower() != path.name.lower()]
+    row = {"name": path.name, "properties": copy.deepcopy(body.get("properties", {}))}
+    merged = _with_rows(parent, path.types[-1], [*siblings, row])
+    parent = fabric.state.change(parent, body=merged, etag=parent.etag + 1)
+    return _inside(parent, path, row)
 
 
 def _check_parent(fabric: Fabric, path: ResourcePath) -> None:

@@ -129,7 +129,7 @@ async def directive(request: Request) -> Response:
                 if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
                 return _carry_on_directive(parts, after, order)
-    if order is not None and order.over:
+    if order is not None and order.is_ending:
         raise Gone(nodes.ATTEMPT_IS_OVER)
     if order is not None and not _needs_grants(parts, order):
         return _answer(_brief_directive(parts, order))
@@ -158,7 +158,7 @@ async def _raise_directive_number(
 
 
 def _is_new(order: StandingDirective, after: int) -> bool:
-    return order.over or order.directive_seq > after
+    return order.is_ending or order.directive_seq > after
 
 
 def _brief_directive(parts: Parts, order: StandingDirective) -> Directive:
@@ -223,7 +223,7 @@ def _parse_report(query: Mapping[str, str], text: str) -> BootReport:
         raise InvalidRequest(f"Invalid boot report: {error!s:.100}.") from None
     if not _MACHINE.fullmatch(machine):
         raise InvalidRequest("machine: not a valid machine name.", param="machine")
-    return BootReport(phase=phase, said=status, machine=machine, text=text)
+    return BootReport(phase=phase, status=status, machine=machine, text=text)
 
 
 def _parse_number(request: Request, name: str) -> int:

@@ -28,8 +28,8 @@ def format_time(moment: datetime, beside: datetime | None = None) -> str:
     >>> format_time(at), format_time(at, datetime(2026, 11, 23, tzinfo=UTC))
     ('23:59:01 UTC', '2026-11-22 23:59:01 UTC')
     """
-    utc, other = moment.astimezone(UTC), (beside or moment).astimezone(UTC)
-    day = "" if other.date() == utc.date() else f"{utc:%Y-%m-%d} "
+    utc, reference = moment.astimezone(UTC), (beside or moment).astimezone(UTC)
+    day = "" if reference.date() == utc.date() else f"{utc:%Y-%m-%d} "
     return f"{day}{utc:%H:%M:%S} UTC"
 
 
@@ -42,13 +42,13 @@ def count_machines(count: int) -> str:
     return f"{count} machine" if count == 1 else f"{count} machines"
 
 
-def pluralize(count: int, one: str, many: str) -> str:
+def pluralize(count: int, singular: str, plural: str) -> str:
     """Return the word that fits a number.
 
     >>> pluralize(1, "is", "are"), pluralize(2, "is", "are")
     ('is', 'are')
     """
-    return one if count == 1 else many
+    return singular if count == 1 else plural
 
 
 def survived_evictions(count: int) -> str:

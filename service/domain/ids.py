@@ -18,7 +18,7 @@ def lower_bound_id(prefix: str, at: datetime) -> str:
     return _format_id(prefix, at, 0)
 
 
-def _format_id(prefix: str, at: datetime, drawn: int) -> str:
-    number = (int(at.timestamp() * 1000) << 80) | drawn
-    pairs = [_PAIRS[number >> 5 * place & 1023] for place in range(_LENGTH - 2, -1, -2)]
+def _format_id(prefix: str, at: datetime, random_bits: int) -> str:
+    number = (int(at.timestamp() * 1000) << 80) | random_bits
+    pairs = [_PAIRS[number >> 5 * position & 1023] for position in range(_LENGTH - 2, -1, -2)]
     return f"{prefix}-{''.join(pairs)}"

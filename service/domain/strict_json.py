@@ -110,10 +110,10 @@ def _format_path(path: Path) -> str:
 
 
 def _object(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    found = dict(pairs)
-    if len(found) != len(pairs):
+    members = dict(pairs)
+    if len(members) != len(pairs):
         _check_names(pairs)
-    return found
+    return members
 
 
 def _check_names(pairs: list[tuple[str, Any]]) -> None:

@@ -17,9 +17,9 @@ def node_token(secret: str, node_id: str) -> str:
     return _derive(secret, f"node:{node_id}")
 
 
-def is_same(given: str, wanted: str) -> bool:
+def is_same(candidate: str, expected: str) -> bool:
     """Compare in constant time."""
-    return hmac.compare_digest(given.encode(), wanted.encode())
+    return hmac.compare_digest(candidate.encode(), expected.encode())
 
 
 def new_api_key() -> str:

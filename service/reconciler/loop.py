@@ -10,7 +10,7 @@ from time import perf_counter
 from typing import TypeVar
 
 from service.db.core import notify
-from service.db.core.db_errors import is_away
+from service.db.core.db_errors import is_unavailable
 from service.db.core.notify import Listener
 from service.instruments import RECONCILE_STEP
 from service.operations.core.liveness import LoopLiveness
@@ -133,7 +133,7 @@ class Loop:
         try:
             answer = await run()
         except Exception as fault:
-            if is_away(fault):
+            if is_unavailable(fault):
                 log.warning("loop.database_failed", extra={"loop": name, "cause": str(fault)})
             else:
                 log.exception("loop.failed", extra={"loop": name})

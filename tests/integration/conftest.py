@@ -47,7 +47,7 @@ async def heard(world: World) -> AsyncIterator[World]:
     listening = asyncio.create_task(world.listener.run())
 
     async def hears() -> bool:
-        return world.listener.hears
+        return world.listener.is_connected
 
     await waiting.until(hears, bool, interval=0.01)
     yield world

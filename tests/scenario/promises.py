@@ -16,8 +16,8 @@ from service.db.schema.tables import attempts, events, generations, jobs, nodes
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.money.cost import LedgerRow
 from service.domain.states import (
+    ATTEMPT_ENDING,
     ATTEMPT_MOVES,
-    ATTEMPT_OVER,
     JOB_MOVES,
     JOB_TERMINAL,
     AttemptState,
@@ -58,12 +58,12 @@ class Census:
 def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
     """Yield jobs with two live attempts, and attempts whose outcome does not fit their state."""
     rows = list(rows)
-    live = Counter(r.job_id for r in rows if r.state not in ATTEMPT_OVER)
+    live = Counter(r.job_id for r in rows if r.state not in ATTEMPT_ENDING)
     yield from (f"job {job} has {n} live attempts" for job, n in live.items() if n > 1)
-    odd = [r.id for r in rows if (r.state in ATTEMPT_OVER) != (r.outcome is not None)]
+    odd = [r.id for r in rows if (r.state in ATTEMPT_ENDING) != (r.outcome is not None)]
     yield from (f"{name}: the outcome is known from terminating on" for name in odd)
     there = cloud.billed_names()
-    holding = [r for r in rows if r.state not in ATTEMPT_OVER and scale_set_name(r.id) in there]
+    holding = [r for r in rows if r.state not in ATTEMPT_ENDING and scale_set_name(r.id) in there]
     by_job = Counter(r.job_id for r in holding)
     yield from (f"job {job} holds machines of {n} attempts" for job, n in by_job.items() if n > 1)
 

@@ -23,10 +23,12 @@ async def register(request: Request) -> Response:
     members = {name: body.get(name, "") for name in MEMBERS}
     if not members["client_id"] or not all(isinstance(v, str) for v in members.values()):
         raise invalid("'client_id' is needed; it, 'secret' and 'name' are strings.")
-    known = directory.by_client(fabric.state, members["client_id"])
-    if known is None or not known.resource_id:
-        known = directory.register(fabric, members["client_id"], members["secret"], members["name"])
-    return JSONResponse(_row(fabric, known), status_code=201)
+    principal = directory.by_client(fabric.state, members["client_id"])
+    if principal is None or not principal.resource_id:
+        principal = directory.register(
+            fabric, members["client_id"], members["secret"], members["name"]
+        )
+    return JSONResponse(_row(fabric, principal), status_code=201)
 
 
 async def list_all(request: Request) -> Response:

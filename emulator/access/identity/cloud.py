@@ -12,25 +12,25 @@ from emulator.arm.front_door import base_url, fabric_of
 
 async def endpoints(request: Request) -> Response:
     """Show the cloud's endpoints, as `az cloud register` reads them."""
-    here = base_url(request)
+    url = base_url(request)
     return JSONResponse(
         {
             "name": "RekindleEmulator",
-            "resourceManager": here,
-            "portal": here,
+            "resourceManager": url,
+            "portal": url,
             "authentication": {
-                "loginEndpoint": here,
-                "audiences": [here],
+                "loginEndpoint": url,
+                "audiences": [url],
                 "tenant": "common",
                 "identityProvider": "AAD",
             },
-            "graph": here,
-            "graphAudience": here,
-            "microsoftGraphResourceId": here,
-            "gallery": here,
-            "batch": here,
-            "media": here,
-            "vmImageAliasDoc": f"{here}/aliases.json",
+            "graph": url,
+            "graphAudience": url,
+            "microsoftGraphResourceId": url,
+            "gallery": url,
+            "batch": url,
+            "media": url,
+            "vmImageAliasDoc": f"{url}/aliases.json",
             "suffixes": {"storage": "localhost", "keyVaultDns": "localhost"},
         }
     )
@@ -38,8 +38,10 @@ async def endpoints(request: Request) -> Response:
 
 async def subscriptions(request: Request) -> Response:
     """List the one subscription, if the caller has any role in it."""
-    seen = enforcement.sees_subscription(fabric_of(request), request.scope["caller"], SUBSCRIPTION)
-    rows = [_subscription(SUBSCRIPTION)] if seen else []
+    is_visible = enforcement.sees_subscription(
+        fabric_of(request), request.scope["caller"], SUBSCRIPTION
+    )
+    rows = [_subscription(SUBSCRIPTION)] if is_visible else []
     return JSONResponse({"value": rows, "count": {"type": "Total", "value": len(rows)}})
 
 

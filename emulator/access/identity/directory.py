@@ -67,49 +67,49 @@ def principals(state: EmulatorState) -> Iterator[Principal]:
 
 def by_client(state: EmulatorState, client_id: str) -> Principal | None:
     """Return the principal with this client id."""
-    if found := state.resources.get(_key(client_id)):
-        return _registered(found)
-    wanted = client_id.lower()
-    return next((p for p in principals(state) if p.client_id.lower() == wanted), None)
+    if resource := state.resources.get(_key(client_id)):
+        return _registered(resource)
+    target = client_id.lower()
+    return next((p for p in principals(state) if p.client_id.lower() == target), None)
 
 
 def by_object(state: EmulatorState, object_id: str) -> Principal | None:
     """Return the principal with this object id."""
-    wanted = object_id.lower()
-    return next((p for p in principals(state) if p.object_id.lower() == wanted), None)
+    target = object_id.lower()
+    return next((p for p in principals(state) if p.object_id.lower() == target), None)
 
 
 def identity(resource: ResourceRow) -> Principal:
     """Return the principal behind a user-assigned identity."""
-    told = resource.body["properties"]
-    return Principal(told["clientId"], told["principalId"], resource.name, resource.id)
+    properties = resource.body["properties"]
+    return Principal(properties["clientId"], properties["principalId"], resource.name, resource.id)
 
 
 def has_system(scale_set: ScaleSetRow) -> bool:
     """Whether Azure made an identity for this scale set alone."""
-    put = scale_set.model.get("identity") or {}
-    return "systemassigned" in str(put.get("type")).lower()
+    model = scale_set.model.get("identity") or {}
+    return "systemassigned" in str(model.get("type")).lower()
 
 
 def of_system(scale_set: ScaleSetRow) -> Principal:
     """Return the principal of a scale set's system-assigned identity."""
 
-    def drawn(what: str) -> str:
-        return str(uuid.uuid5(_OBJECT_IDS, f"{what} of {scale_set.unique_id}"))
+    def drawn(kind: str) -> str:
+        return str(uuid.uuid5(_OBJECT_IDS, f"{kind} of {scale_set.unique_id}"))
 
     return Principal(drawn("client"), drawn("object"), scale_set.name, scale_set.id)
 
 
 def secret_fits(state: EmulatorState, principal: Principal, secret: str) -> bool:
     """Whether the secret is the one that was registered."""
-    found = state.resources.get(_key(principal.client_id))
-    expected = str(found.body["secretSha256"]) if found else ""
+    resource = state.resources.get(_key(principal.client_id))
+    expected = str(resource.body["secretSha256"]) if resource else ""
     return bool(expected) and hmac.compare_digest(expected, _digest(secret))
 
 
 def _registered(resource: ResourceRow) -> Principal:
-    told = resource.body
-    return Principal(told["appId"], told["id"], told["displayName"])
+    body = resource.body
+    return Principal(body["appId"], body["id"], body["displayName"])
 
 
 def _key(client_id: str) -> str:

@@ -11,7 +11,7 @@ from emulator.arm.front_door import fabric_of, page, read_json
 from emulator.arm.resource_groups import find_group, list_start
 from emulator.arm.tags import tags_of
 from emulator.core.catalog import check_location
-from emulator.core.errors import elsewhere, resource_not_found
+from emulator.core.errors import resource_not_found, wrong_location
 from emulator.core.state import ResourceGroup, ResourceRow, group_id
 
 PROVIDER = "/providers/Microsoft.ManagedIdentity/userAssignedIdentities"
@@ -25,14 +25,14 @@ async def put(request: Request) -> Response:
     location = str(body.get("location") or (old.location if old else ""))
     location = check_location(location, IDENTITY)
     if old and location != old.location:
-        raise elsewhere(old.name, old.location, group.name, location)
+        raise wrong_location(old.name, old.location, group.name, location)
     ids = {"tenantId": TENANT, "principalId": str(uuid.uuid4()), "clientId": str(uuid.uuid4())}
-    known = old.body["properties"] if old else ids
+    properties = old.body["properties"] if old else ids
     resource = ResourceRow(
         id=old.id if old else _new_id(group, request.path_params["name"]),
         type=IDENTITY,
         location=location,
-        body={"tags": tags_of(body), "properties": known},
+        body={"tags": tags_of(body), "properties": properties},
         created_at=old.created_at if old else fabric.now(),
     )
     fabric.state.put(resource)
@@ -48,8 +48,8 @@ async def get(request: Request) -> Response:
 
 async def list_all(request: Request) -> Response:
     """List those of a resource group or the subscription."""
-    start, found = list_start(request), fabric_of(request).state.resources.values()
-    rows = [_as_json(r) for r in found if r.key.startswith(start) and r.type == IDENTITY]
+    start, resources = list_start(request), fabric_of(request).state.resources.values()
+    rows = [_as_json(r) for r in resources if r.key.startswith(start) and r.type == IDENTITY]
     return page(request, rows)
 
 

@@ -24,23 +24,23 @@ async def of_vm(request: Request) -> Response:
     """GET /metadata/identity/oauth2/token in a VM: one of the identities of its scale set."""
     fabric, query = fabric_of(request), request.query_params
     token = request.path_params["token"]
-    found = fabric.by_token(token)
-    if found is None:
+    vm = fabric.by_token(token)
+    if vm is None:
         raise ArmError(404, "NotFound", "This VM is gone.")
     if request.headers.get("metadata", "").lower() != "true":
         return _refused("Required metadata header not specified")
     for name in ("api-version", "resource"):
         if not query.get(name):
             return _refused(f"Required query variable '{name}' is missing")
-    mine = _identities(fabric.state, found[0])
-    wanted = query.get("client_id"), query.get("object_id"), _resource_id(request)
-    if not any(wanted):
+    principals = _identities(fabric.state, vm[0])
+    selector = query.get("client_id"), query.get("object_id"), _resource_id(request)
+    if not any(selector):
         # The one of the system comes first; of the user's there may only be one.
-        if len(mine) > 1 and mine[0].resource_id.lower() != found[0].key:
+        if len(principals) > 1 and principals[0].resource_id.lower() != vm[0].key:
             return _refused(_SEVERAL)
-        chosen = mine[:1]
+        chosen = principals[:1]
     else:
-        chosen = [p for p in mine if _is(p, *wanted)]
+        chosen = [p for p in principals if _is(p, *selector)]
     if not chosen:
         return _refused("Identity not found")
     return JSONResponse(_answer(fabric, chosen[0], query["resource"]))
@@ -55,20 +55,20 @@ async def of_app_service(request: Request) -> Response:
         return _app_refused(400, "The parameter resource is required.")
     header = request.headers.get("x-identity-header", "")
     signs = signer(fabric)
-    found = [
+    principals = [
         p
         for p in directory.principals(fabric.state)
         if signs.identity_header(p.client_id) == header
     ]
-    if not found:
+    if not principals:
         return _app_refused(401, "The X-IDENTITY-HEADER is missing or unknown.")
-    wanted = query.get("client_id"), query.get("principal_id"), _resource_id(request)
-    if any(wanted) and not _is(found[0], *wanted):
+    selector = query.get("client_id"), query.get("principal_id"), _resource_id(request)
+    if any(selector) and not _is(principals[0], *selector):
         text = "No Managed Identity found for specified ClientId/ResourceId/PrincipalId."
         return _app_refused(400, text)
-    full = _answer(fabric, found[0], query["resource"])
-    shown = ("access_token", "expires_on", "resource", "token_type", "client_id")
-    return JSONResponse({k: full[k] for k in shown})
+    full = _answer(fabric, principals[0], query["resource"])
+    members = ("access_token", "expires_on", "resource", "token_type", "client_id")
+    return JSONResponse({k: full[k] for k in members})
 
 
 def reachable(fabric: Fabric, principal: Principal) -> dict[str, str]:
@@ -81,31 +81,31 @@ def reachable(fabric: Fabric, principal: Principal) -> dict[str, str]:
 
 def show_ids(state: EmulatorState, scale_set: ScaleSetRow) -> ScaleSetRow:
     """Return a version with the ids of its identities in the model, where ARM shows them."""
-    put = scale_set.model.get("identity")
-    if not isinstance(put, dict):
+    identity = scale_set.model.get("identity")
+    if not isinstance(identity, dict):
         return scale_set
-    shown = dict(put)
+    extended = dict(identity)
     if directory.has_system(scale_set):
-        shown |= {"principalId": directory.of_system(scale_set).object_id, "tenantId": TENANT}
-    if users := put.get("userAssignedIdentities"):
-        found = {name: state.resources.get(name.lower()) for name in users}
-        ids = {name: r.body["properties"] for name, r in found.items() if r and _is_identity(r)}
-        shown["userAssignedIdentities"] = {
+        extended |= {"principalId": directory.of_system(scale_set).object_id, "tenantId": TENANT}
+    if users := identity.get("userAssignedIdentities"):
+        resources = {name: state.resources.get(name.lower()) for name in users}
+        ids = {name: r.body["properties"] for name, r in resources.items() if r and _is_identity(r)}
+        extended["userAssignedIdentities"] = {
             name: {k: ids[name][k] for k in ("principalId", "clientId")} if name in ids else {}
             for name in users
         }
-    return replace(scale_set, model=scale_set.model | {"identity": shown})
+    return replace(scale_set, model=scale_set.model | {"identity": extended})
 
 
 def _identities(state: EmulatorState, scale_set: ScaleSetRow) -> list[Principal]:
     """Those assigned to the scale set that exist, the system's first."""
-    put = scale_set.model.get("identity") or {}
-    mine = [directory.of_system(scale_set)] if directory.has_system(scale_set) else []
-    for name in put.get("userAssignedIdentities") or {}:
+    identity = scale_set.model.get("identity") or {}
+    principals = [directory.of_system(scale_set)] if directory.has_system(scale_set) else []
+    for name in identity.get("userAssignedIdentities") or {}:
         resource = state.resources.get(name.lower())
         if resource and _is_identity(resource):
-            mine.append(directory.identity(resource))
-    return mine
+            principals.append(directory.identity(resource))
+    return principals
 
 
 def _is_identity(resource: ResourceRow) -> bool:
@@ -115,12 +115,14 @@ def _is_identity(resource: ResourceRow) -> bool:
 def _is(
     principal: Principal, client_id: str | None, object_id: str | None, resource: str | None
 ) -> bool:
-    asked = (
+    pairs = (
         (client_id, principal.client_id),
         (object_id, principal.object_id),
         (resource, principal.resource_id),
     )
-    return all(wanted is None or wanted.lower() == has.lower() for wanted, has in asked)
+    return all(
+        requested is None or requested.lower() == actual.lower() for requested, actual in pairs
+    )
 
 
 def _resource_id(request: Request) -> str | None:
@@ -130,16 +132,16 @@ def _resource_id(request: Request) -> str | None:
 
 
 def _answer(fabric: Fabric, principal: Principal, resource: str) -> dict[str, str]:
-    begins, ends = lifetime(fabric)
+    issued_at, expires_at = lifetime(fabric)
     about = principal.resource_id or _host_of(principal)
-    access = signer(fabric).issue(principal, resource, begins, ends, xms_mirid=about)
+    access = signer(fabric).issue(principal, resource, issued_at, expires_at, xms_mirid=about)
     return {
         "access_token": access,
         "client_id": principal.client_id,
         "expires_in": str(LIFETIME),
-        "expires_on": str(ends),
+        "expires_on": str(expires_at),
         "ext_expires_in": str(LIFETIME),
-        "not_before": str(begins),
+        "not_before": str(issued_at),
         "resource": resource,
         "token_type": "Bearer",
     }

@@ -59,11 +59,11 @@ REFUSALS = {
 class SignInRefused(Exception):
     """An AADSTS error: its number, OAuth's word for it, and the text without either."""
 
-    def __init__(self, number: int, *words: str) -> None:
+    def __init__(self, number: int, *values: str) -> None:
         self.number = number
         self.error, text = REFUSALS[number]
         self.status = 401 if self.error == "invalid_client" else 400
-        super().__init__(text.format(*words))
+        super().__init__(text.format(*values))
 
 
 async def openid_configuration(request: Request) -> Response:
@@ -103,9 +103,9 @@ async def token(request: Request) -> Response:
         return _refused(fabric, SignInRefused(900144, "grant_type"))
     except SignInRefused as refusal:
         return _refused(fabric, refusal)
-    more = {"xms_mirid": principal.resource_id} if principal.resource_id else {}
-    begins, ends = lifetime(fabric)
-    access = signer(fabric).issue(principal, audience, begins, ends, **more)
+    extra_claims = {"xms_mirid": principal.resource_id} if principal.resource_id else {}
+    issued_at, expires_at = lifetime(fabric)
+    access = signer(fabric).issue(principal, audience, issued_at, expires_at, **extra_claims)
     answer: dict[str, Any] = {"token_type": "Bearer", "access_token": access}
     answer |= {"expires_in": LIFETIME, "ext_expires_in": LIFETIME}
     return JSONResponse(answer, headers={"Cache-Control": "no-store"})

@@ -44,15 +44,20 @@ class Signer:
         self.read = lru_cache(1024)(self._read)
 
     def issue(
-        self, principal: Principal, audience: str, begins: float, ends: float, **more: str
+        self,
+        principal: Principal,
+        audience: str,
+        issued_at: float,
+        expires_at: float,
+        **extra_claims: str,
     ) -> str:
         """Issue a token for an audience."""
         claims: dict[str, Any] = {
             "aud": audience,
             "iss": ISSUER.format(TENANT),
-            "iat": int(begins),
-            "nbf": int(begins),
-            "exp": int(ends),
+            "iat": int(issued_at),
+            "nbf": int(issued_at),
+            "exp": int(expires_at),
             "appid": principal.client_id,
             "appidacr": "1",
             "idtyp": "app",
@@ -61,13 +66,13 @@ class Signer:
             "tid": TENANT,
             "ver": "1.0",
         }
-        return jwt.encode(claims | more, self._key, "RS256", {"kid": self.key_id})
+        return jwt.encode(claims | extra_claims, self._key, "RS256", {"kid": self.key_id})
 
     def jwks(self) -> dict[str, Any]:
         """Return the public key as the discovery endpoint shows it."""
         key = json.loads(RSAAlgorithm.to_jwk(self._public))
-        shown = {k: key[k] for k in ("kty", "n", "e")}
-        return {"keys": [shown | {"use": "sig", "kid": self.key_id, "x5t": self.key_id}]}
+        members = {k: key[k] for k in ("kty", "n", "e")}
+        return {"keys": [members | {"use": "sig", "kid": self.key_id, "x5t": self.key_id}]}
 
     def identity_header(self, client_id: str) -> str:
         """Return the secret that a principal's App Service host would have in IDENTITY_HEADER."""
@@ -88,8 +93,8 @@ def lifetime(fabric: Fabric) -> tuple[int, int]:
 
     Clients count its life by their own clocks, however fast time flies here.
     """
-    begins = int(fabric.now())
-    return begins, begins + int(LIFETIME * max(1.0, fabric.settings.speed))
+    issued_at = int(fabric.now())
+    return issued_at, issued_at + int(LIFETIME * max(1.0, fabric.settings.speed))
 
 
 def check(fabric: Fabric, header: str, host: str) -> dict[str, Any]:

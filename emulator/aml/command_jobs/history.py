@@ -34,7 +34,7 @@ async def details(request: Request) -> Response:
     fabric, job = fabric_of(request), jobs.find(request)
     logs = job_orders.folder(fabric, private(job)["guid"]) / "user_logs"
     start = f"{base_url(request)}/azureml-logs/{private(job)['guid']}/user_logs"
-    found = sorted(file.name for file in logs.iterdir()) if logs.exists() else []
+    names = sorted(file.name for file in logs.iterdir()) if logs.exists() else []
     return JSONResponse(
         {
             "runId": job.name,
@@ -44,7 +44,7 @@ async def details(request: Request) -> Response:
             "endTimeUtc": _time(job, "ended_at"),
             "error": {"error": private(job)["error"]} if private(job)["error"] else None,
             "warnings": _warnings(job),
-            "logFiles": {f"user_logs/{name}": f"{start}/{name}" for name in found},
+            "logFiles": {f"user_logs/{name}": f"{start}/{name}" for name in names},
             "properties": properties(job)["properties"],
             "inputDatasets": [],
             "outputDatasets": [],

@@ -24,10 +24,10 @@ FIXED = ("command", "computeId", "environmentId")
 DISTRIBUTIONS = ("PyTorch", "Mpi")
 
 
-def change(fabric: Fabric, job: ResourceRow, given: dict[str, Any]) -> ResourceRow:
+def change(fabric: Fabric, job: ResourceRow, submission: dict[str, Any]) -> ResourceRow:
     """Take over a new description; all else is fixed."""
     for name in FIXED:
-        if name in given and given[name] != properties(job).get(name):
+        if name in submission and submission[name] != properties(job).get(name):
             raise user_error(
                 400,
                 "A job with this name already exists. If you are trying to create a new job, use "
@@ -35,36 +35,36 @@ def change(fabric: Fabric, job: ResourceRow, given: dict[str, Any]) -> ResourceR
                 f"job's {name} cannot be changed. Only description, displayName, tags, and "
                 "isArchived can be updated.",
             )
-    return amend(fabric, job, {name: given[name] for name in CHANGEABLE if name in given})
+    return amend(fabric, job, {name: submission[name] for name in CHANGEABLE if name in submission})
 
 
-def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> ResourceRow:
+def new(fabric: Fabric, id_: str, submission: dict[str, Any]) -> ResourceRow:
     """Return a submitted job, or raise ArmError."""
     name = id_.rpartition("/")[2]
     if not NAME.fullmatch(name):
         raise user_error(400, f"Invalid job name '{name}': letters, digits, '_' and '-' only.")
-    if given.get("jobType") != "Command" or not str(given.get("command") or "").strip():
+    if submission.get("jobType") != "Command" or not str(submission.get("command") or "").strip():
         raise user_error(400, "The emulator runs jobs of the type Command, with a command.")
-    _check_shape(given)
-    if given.get("codeId"):
+    _check_shape(submission)
+    if submission.get("codeId"):
         raise user_error(400, "The emulator keeps no code: submit the job without a code folder.")
     workspace = "/".join(id_.split("/")[:9]).lower() + "/"  # its users may use no other
-    compute = _compute(fabric, workspace, given)
-    environment = str(given.get("environmentId") or "")
-    guid, shown = str(uuid.uuid4()), _as_json(given, name)
+    compute = _compute(fabric, workspace, submission)
+    environment = str(submission.get("environmentId") or "")
+    guid, document = str(uuid.uuid4()), _as_json(submission, name)
     return ResourceRow(
         id=id_,
         type=JOB,
         location="",
         body={
-            "properties": shown,
+            "properties": document,
             "private": {
                 "guid": guid,
                 "region": region(compute),
                 "compute": compute.key,
                 "image": image_of(fabric, workspace, environment),
-                "command": _command(job_orders.folder(fabric, guid), shown),
-                "seconds": _limit(given),
+                "command": _command(job_orders.folder(fabric, guid), document),
+                "seconds": _limit(submission),
                 "attempt": 1,
                 "nodes": [],
                 "ending": "",
@@ -85,13 +85,13 @@ def new(fabric: Fabric, id_: str, given: dict[str, Any]) -> ResourceRow:
     )
 
 
-def _compute(fabric: Fabric, workspace: str, given: dict[str, Any]) -> ResourceRow:
-    id_ = str(given.get("computeId") or "")
+def _compute(fabric: Fabric, workspace: str, submission: dict[str, Any]) -> ResourceRow:
+    id_ = str(submission.get("computeId") or "")
     compute = lookup(fabric, id_)
     if compute is None or compute.type != COMPUTE or not compute.key.startswith(workspace):
         raise user_error(400, f"AzureMLCompute cluster {id_.rpartition('/')[2]} does not exist")
     scale = properties(compute)["properties"]["scaleSettings"]
-    count = _resources(given)["instanceCount"]
+    count = _resources(submission)["instanceCount"]
     if not isinstance(count, int) or count < 1:
         raise user_error(400, "resources.instanceCount must be 1 or more.")
     if count > int(scale["maxNodeCount"]):
@@ -103,20 +103,20 @@ def _compute(fabric: Fabric, workspace: str, given: dict[str, Any]) -> ResourceR
     return compute
 
 
-def _resources(given: dict[str, Any]) -> dict[str, Any]:
-    resources = given.get("resources") or {}
+def _resources(submission: dict[str, Any]) -> dict[str, Any]:
+    resources = submission.get("resources") or {}
     return {"instanceCount": 1} | {k: v for k, v in resources.items() if v is not None}
 
 
-def _limit(given: dict[str, Any]) -> float | None:
-    text = (given.get("limits") or {}).get("timeout")
+def _limit(submission: dict[str, Any]) -> float | None:
+    text = (submission.get("limits") or {}).get("timeout")
     return duration(text) if text else None
 
 
-def _as_json(given: dict[str, Any], name: str) -> dict[str, Any]:
+def _as_json(submission: dict[str, Any], name: str) -> dict[str, Any]:
     """Return the job as it is shown from its first moment on."""
-    if given.get("distribution") is not None:
-        _check_distribution(given["distribution"])
+    if submission.get("distribution") is not None:
+        _check_distribution(submission["distribution"])
     defaults = {
         "displayName": name,
         "experimentName": "Default",
@@ -126,20 +126,20 @@ def _as_json(given: dict[str, Any], name: str) -> dict[str, Any]:
     }
     return (
         defaults
-        | {k: v for k, v in given.items() if v is not None}
-        | {"resources": _resources(given), "status": "Starting"}
+        | {k: v for k, v in submission.items() if v is not None}
+        | {"resources": _resources(submission), "status": "Starting"}
     )
 
 
-def _check_shape(given: dict[str, Any]) -> None:
+def _check_shape(submission: dict[str, Any]) -> None:
     """Refuse what has another form, and what no process could be started with."""
     for member in OBJECTS:
-        if not isinstance(given.get(member) or {}, dict):
+        if not isinstance(submission.get(member) or {}, dict):
             raise user_error(400, f"The {member} of a job must be an object.")
-    variables = given.get("environmentVariables") or {}
+    variables = submission.get("environmentVariables") or {}
     if bad := next((name for name in variables if not VARIABLE.fullmatch(name)), None):
         raise user_error(400, f"Invalid name of an environment variable: '{bad}'.")
-    if any("\0" in str(text) for text in (given["command"], *variables.values())):
+    if any("\0" in str(text) for text in (submission["command"], *variables.values())):
         raise user_error(400, "The command and the environment variables may have no NUL.")
 
 

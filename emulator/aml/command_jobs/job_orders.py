@@ -59,14 +59,14 @@ def end(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode], how: str) ->
             file.touch()
 
 
-def codes(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> list[int | None]:
+def exit_codes(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> list[int | None]:
     """Return the exit code of every node that has orders; None while it carries them out."""
-    found: list[int | None] = []
+    codes: list[int | None] = []
     for node in nodes:
         done = _file(fabric, job, node.instance, "done")
         if done.with_suffix(".json").exists():
-            found.append(int(done.read_text()) if done.exists() else None)
-    return found
+            codes.append(int(done.read_text()) if done.exists() else None)
+    return codes
 
 
 def refused_pull(fabric: Fabric, job: ResourceRow, nodes: list[ClusterNode]) -> str:
@@ -103,10 +103,10 @@ def _environment(
     job: ResourceRow, nodes: list[ClusterNode], node_rank: int, local: int
 ) -> dict[str, str]:
     _, _, subscription, _, group, _, _, _, workspace, *_ = job.id.split("/")
-    shown = properties(job)
+    document = properties(job)
     addresses = [node.instance.address for node in nodes]
     # MicrosoftDocs/azure-docs, batch/batch-compute-node-environment-variables.md; microsoft/hi-ml.
-    given = {
+    variables = {
         "AZ_BATCH_NODE_LIST": ";".join(addresses),
         "AZ_BATCH_HOST_LIST": ",".join(addresses),
         "AZ_BATCH_MASTER_NODE": f"{addresses[0]}:{_port(job)}",
@@ -115,15 +115,15 @@ def _environment(
         "AZUREML_CR_NODE_RANK": str(node_rank),
         "AZ_BATCH_NODE_ID": nodes[node_rank].id,
         "AZUREML_RUN_ID": job.name,
-        "AZUREML_EXPERIMENT_NAME": shown["experimentName"],
+        "AZUREML_EXPERIMENT_NAME": document["experimentName"],
         "AZUREML_ARM_SUBSCRIPTION": subscription,
         "AZUREML_ARM_RESOURCEGROUP": group,
         "AZUREML_ARM_WORKSPACE_NAME": workspace,
         "AZUREML_NODE_COUNT": str(len(nodes)),
     }
-    user = {k: str(v) for k, v in (shown.get("environmentVariables") or {}).items()}
+    user = {k: str(v) for k, v in (document.get("environmentVariables") or {}).items()}
     count = _processes(job)
-    return given | user | (_ranks(job, nodes, node_rank, local, count) if count else {})
+    return variables | user | (_ranks(job, nodes, node_rank, local, count) if count else {})
 
 
 def _ranks(

@@ -30,14 +30,14 @@ PATH = "jobs/{job}"
 async def put(request: Request) -> Response:
     """Submit a job, or change the description of one that there is."""
     fabric, id_ = fabric_of(request), part_id(request, PATH)
-    given = (await read_json(request)).get("properties")
-    if not isinstance(given, dict):
+    submission = (await read_json(request)).get("properties")
+    if not isinstance(submission, dict):
         raise user_error(400, "A job needs properties.")
     if old := lookup(fabric, id_):
-        old = change(fabric, old, given)
+        old = change(fabric, old, submission)
         fabric.changed()
         return JSONResponse(_body(old))
-    job = fabric.state.put(new(fabric, id_, given))
+    job = fabric.state.put(new(fabric, id_, submission))
     fabric.changed()
     return JSONResponse(_body(job), status_code=201)
 
@@ -70,15 +70,15 @@ async def cancel_result(request: Request) -> Response:
     """Answer the Location of a cancellation: nothing, once the job is over."""
     guid = request.path_params["operation"].rpartition(":")[2]
     rows = of_type(fabric_of(request), JOB)
-    found = [job for job in rows if private(job)["guid"] == guid]
-    return _cancelled(request, found[0]) if found else Response(status_code=200)
+    matches = [job for job in rows if private(job)["guid"] == guid]
+    return _cancelled(request, matches[0]) if matches else Response(status_code=200)
 
 
 def find(request: Request) -> ResourceRow:
     """Return the job that the path names, or raise ArmError."""
-    if (found := lookup_part(request, PATH)) is None:
+    if (job := lookup_part(request, PATH)) is None:
         raise user_error(404, f"Could not find job {request.path_params['job']}.")
-    return found
+    return job
 
 
 def _archived(job: ResourceRow) -> bool:
@@ -88,8 +88,8 @@ def _archived(job: ResourceRow) -> bool:
 def _cancelled(request: Request, job: ResourceRow) -> Response:
     if properties(job)["status"] != "CancelRequested":
         return Response(status_code=200)
-    place = f"/subscriptions/{job.id.split('/')[2]}/providers/{PROVIDER}/locations/{region(job)}"
-    url = f"{base_url(request)}{place}/mfeOperationResults/jc:{private(job)['guid']}"
+    scope = f"/subscriptions/{job.id.split('/')[2]}/providers/{PROVIDER}/locations/{region(job)}"
+    url = f"{base_url(request)}{scope}/mfeOperationResults/jc:{private(job)['guid']}"
     query = f"?api-version={request.query_params['api-version']}"
     return Response(status_code=202, headers={"Location": url + query, "Retry-After": "1"})
 

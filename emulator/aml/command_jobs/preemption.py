@@ -20,17 +20,17 @@ async def preempt(request: Request) -> Response:
     fabric, body = fabric_of(request), await read_order(request, "job", "nodes", "then")
     job, ending = _holder(fabric, body.get("job")), ENDINGS.get(str(body.get("then", "restart")))
     compute = lookup(fabric, private(job)["compute"])
-    found = nodes.nodes(fabric, compute) if compute else []
-    mine = [n for n in found if n.run == job.name and n.instance.phase == "allocated"]
-    count = body.get("nodes") or len(mine)
-    if ending is None or not isinstance(count, int) or not 1 <= count <= len(mine):
-        raise invalid(f"'then' is one of {', '.join(ENDINGS)}, 'nodes' 1 to {len(mine)}.")
-    for node in mine[-count:]:
+    members = nodes.nodes(fabric, compute) if compute else []
+    job_nodes = [n for n in members if n.run == job.name and n.instance.phase == "allocated"]
+    count = body.get("nodes") or len(job_nodes)
+    if ending is None or not isinstance(count, int) or not 1 <= count <= len(job_nodes):
+        raise invalid(f"'then' is one of {', '.join(ENDINGS)}, 'nodes' 1 to {len(job_nodes)}.")
+    for node in job_nodes[-count:]:
         evictions.strike(fabric.state, node.instance, fabric.now())
     amend(fabric, job, after_preemption=ending)
     fabric.changed()
     await fabric.step()
-    return JSONResponse({"preempted": [node.instance.address for node in mine[-count:]]})
+    return JSONResponse({"preempted": [node.instance.address for node in job_nodes[-count:]]})
 
 
 async def silence(request: Request) -> Response:
@@ -47,8 +47,8 @@ async def silence(request: Request) -> Response:
 
 def _holder(fabric: Fabric, name: object) -> ResourceRow:
     """Return the running job of that name, or raise ArmError."""
-    found = [job for job in of_type(fabric, JOB) if job.name == name]
-    running = [job for job in found if properties(job)["status"] in ("Running", "NotResponding")]
+    matches = [job for job in of_type(fabric, JOB) if job.name == name]
+    running = [job for job in matches if properties(job)["status"] in ("Running", "NotResponding")]
     if not running:
-        raise ArmError(409 if found else 404, "NotFound", f"No job '{name}' of Azure ML runs.")
+        raise ArmError(409 if matches else 404, "NotFound", f"No job '{name}' of Azure ML runs.")
     return running[0]

@@ -66,42 +66,44 @@ def _without_cluster(fabric: Fabric, job: ResourceRow, now: float) -> bool:
 
 def _start(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     """Take nodes, if there are enough; they get orders in the next step, when this is written."""
-    facts, wanted = private(job), nodes.needs(job)
+    facts, count = private(job), nodes.needed_nodes(job)
     most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
-    if wanted > most and facts["attempt"] > 1:
+    if count > most and facts["attempt"] > 1:
         _fail(fabric, job, PREEMPTED, now)
         return True
-    free = nodes.free(fabric, compute)
-    if len(free) < wanted:
+    free = nodes.free_nodes(fabric, compute)
+    if len(free) < count:
         return False
-    mine = [node.instance.instance_id for node in free[:wanted]]
+    instance_ids = [node.instance.instance_id for node in free[:count]]
     started_at = facts["started_at"] or now
-    amend(fabric, job, {"status": "Starting"}, nodes=mine, started_at=started_at)
+    amend(fabric, job, {"status": "Starting"}, nodes=instance_ids, started_at=started_at)
     return True
 
 
 def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     """See how a job that holds nodes is doing, and end it if it is to end."""
     before = private(job)["ending"]
-    mine = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
-    living = [n for n in mine if n.there]
-    was = properties(job)["status"]
+    job_nodes = [n for n in nodes.nodes(fabric, compute) if n.run == job.name]
+    living = [n for n in job_nodes if n.is_present]
+    old_status = properties(job)["status"]
     status = _status_when_heard(job, now)
     if len(living) == len(private(job)["nodes"]) and not before:
         job_orders.write(fabric, job, living)
         if status == "Starting" and job_orders.has_begun(fabric, job, living):
             status = "Running"
-    codes = job_orders.codes(fabric, job, living)
+    codes = job_orders.exit_codes(fabric, job, living)
     cancelled = status == "CancelRequested"  # a restart that began or not
     out_of_time = _out_of_time(job, compute, now)
     ending = "Canceled" if cancelled or out_of_time else before or _verdict(job, living, codes)
     unpulled = job_orders.refused_pull(fabric, job, living)
     code = private(job)["exit_code"] if before else next(filter(None, codes), 0)
-    seen = {"ending": ending, "unpulled": unpulled, "exit_code": code}
-    if status != was or any(private(job).get(name) != value for name, value in seen.items()):
-        job = amend(fabric, job, {"status": status}, **seen)
+    observed = {"ending": ending, "unpulled": unpulled, "exit_code": code}
+    if status != old_status or any(
+        private(job).get(name) != value for name, value in observed.items()
+    ):
+        job = amend(fabric, job, {"status": status}, **observed)
     if ending == "":
-        return bool(status != was)
+        return bool(status != old_status)
     if ending != "Finalizing":
         job_orders.end(fabric, job, living, "kill" if ending in LOST else "cancel")
         if None in codes:
@@ -113,16 +115,16 @@ def _watch(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -
 def _status_when_heard(job: ResourceRow, now: float) -> str:
     """Return the status, Running again once the job is no longer silent."""
     status = str(properties(job)["status"])
-    heard = status == "NotResponding" and now >= private(job)["silent_until"]
-    return "Running" if heard else status
+    is_heard = status == "NotResponding" and now >= private(job)["silent_until"]
+    return "Running" if is_heard else status
 
 
 def _verdict(job: ResourceRow, living: list[ClusterNode], codes: list[int | None]) -> str:
     """Return the end of a running job; empty while it may go on."""
     facts = private(job)
-    going = any(node.state == "preempted" for node in living)
+    is_preempted = any(node.state == "preempted" for node in living)
     failed = any(codes)
-    if len(living) < len(facts["nodes"]) or (failed and going):
+    if len(living) < len(facts["nodes"]) or (failed and is_preempted):
         return str(facts["after_preemption"])
     if failed:
         return "Failed"

@@ -138,13 +138,13 @@ def _plain(value: Any, form: str, path: str) -> Any:  # noqa: ANN401 - as it cam
     name, kinds = TYPES[form]
     fits = isinstance(value, kinds) and (form == SWITCH or not isinstance(value, bool))
     if not fits or (form in LARGEST and not abs(value) <= LARGEST[form]):
-        raise _wrong(value, name, path)
+        raise _wrong_type(value, name, path)
     return value
 
 
 def _typed(value: Any, kind: type, path: str) -> Any:  # noqa: ANN401 - as it came
     if not isinstance(value, kind):
-        raise _wrong(value, "a list" if kind is list else "an object", path)
+        raise _wrong_type(value, "a list" if kind is list else "an object", path)
     return value
 
 
@@ -154,7 +154,7 @@ def _not_null(value: Any, path: str) -> Any:  # noqa: ANN401 - as it came
     return value
 
 
-def _wrong(value: Any, name: str, path: str) -> Exception:  # noqa: ANN401 - as it came
-    shown = str(value)[:100]
-    message = f"Error converting value \"{shown}\" to type '{name}'. Path '{path}'."
+def _wrong_type(value: Any, name: str, path: str) -> Exception:  # noqa: ANN401 - as it came
+    excerpt = str(value)[:100]
+    message = f"Error converting value \"{excerpt}\" to type '{name}'. Path '{path}'."
     return invalid(message, "BadRequest", target=path)

@@ -40,7 +40,7 @@ RESERVED = {
 
 
 @dataclass(frozen=True)
-class WantedScaleSet:
+class ProposedScaleSet:
     """A scale set as it is asked for, and the offer of its size at the Spot price of now."""
 
     state: EmulatorState
@@ -49,10 +49,10 @@ class WantedScaleSet:
 
     def at(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """Return the member of the properties at a dotted path; None where a part is missing."""
-        found: Any = self.row.model["properties"]
+        value: Any = self.row.model["properties"]
         for name in path.split("."):
-            found = found.get(name) if isinstance(found, dict) else None
-        return found
+            value = value.get(name) if isinstance(value, dict) else None
+        return value
 
     def vm(self, path: str) -> Any:  # noqa: ANN401 - JSON
         """Return the member of the virtual machine profile at a dotted path, or None."""
@@ -98,7 +98,7 @@ class WantedScaleSet:
 
 def check(state: EmulatorState, scale_set: ScaleSetRow, offer: SizeOffer) -> None:
     """Raise ArmError if Azure would refuse this scale set."""
-    check_rules(RULES, WantedScaleSet(state, scale_set, offer))
+    check_rules(RULES, ProposedScaleSet(state, scale_set, offer))
 
 
 def is_weak(password: object, shortest: int, longest: int) -> bool:
@@ -120,34 +120,34 @@ def check_password(profile: dict[str, Any]) -> None:
         )
 
 
-def _has_bad_windows_name(w: WantedScaleSet) -> bool:
+def _has_bad_windows_name(w: ProposedScaleSet) -> bool:
     prefix = str(w.vm("osProfile.computerNamePrefix") or "")
     windows = w.vm("osProfile.windowsConfiguration")
     return bool(windows) and (len(prefix) > 9 or prefix.isdecimal())
 
 
-def _repairs_blindly(w: WantedScaleSet) -> bool:
+def _repairs_blindly(w: ProposedScaleSet) -> bool:
     probed = w.vm("networkProfile.healthProbe")
-    watched = "applicationhealth" in str(w.vm("extensionProfile")).lower()
-    return bool(w.at("automaticRepairsPolicy.enabled")) and not probed and not watched
+    has_health_extension = "applicationhealth" in str(w.vm("extensionProfile")).lower()
+    return bool(w.at("automaticRepairsPolicy.enabled")) and not probed and not has_health_extension
 
 
-def _bad_prefix(w: WantedScaleSet) -> list[str]:
+def _bad_prefix(w: ProposedScaleSet) -> list[str]:
     prefix = w.vm("osProfile.computerNamePrefix")
     return [] if prefix is None or PREFIX.fullmatch(prefix) else [prefix]
 
 
-def _bad_domains(w: WantedScaleSet) -> list[int]:
+def _bad_domains(w: ProposedScaleSet) -> list[int]:
     count = w.at("platformFaultDomainCount")
     return [] if count is None or 1 <= count <= 5 else [count]
 
 
-def _foreign_zones(w: WantedScaleSet) -> list[str]:
-    foreign = [zone for zone in w.row.model.get("zones") or [] if zone not in w.offer.zones]
-    return [",".join(foreign)] if foreign else []
+def _foreign_zones(w: ProposedScaleSet) -> list[str]:
+    unsupported = [zone for zone in w.row.model.get("zones") or [] if zone not in w.offer.zones]
+    return [",".join(unsupported)] if unsupported else []
 
 
-def _bad_keys(w: WantedScaleSet) -> list[Any]:
+def _bad_keys(w: ProposedScaleSet) -> list[Any]:
     keys = w.vm("osProfile.linuxConfiguration.ssh.publicKeys") or []
     return [key for key in keys if not str(key.get("keyData") or "").startswith("ssh-")]
 
@@ -160,34 +160,34 @@ def _is_bad_base64(text: str) -> bool:
     return len(text) > LONGEST_DATA
 
 
-def _lost_subnets(w: WantedScaleSet) -> list[str]:
+def _lost_subnets(w: ProposedScaleSet) -> list[str]:
     """Return the subnets that their networks lack.
 
     A network that was never put here is believed to be elsewhere: the local stack has none.
     """
-    lost = []
+    missing = []
     for name in w.subnets:
         network = w.state.resources.get(name.lower().rpartition("/subnets/")[0])
         rows = network.body["properties"].get("subnets") or [] if network else []
-        known = [str(row.get("name")).lower() for row in rows]
-        if network and name.rpartition("/")[2].lower() not in known:
-            lost.append(name)
-    return lost
+        existing = [str(row.get("name")).lower() for row in rows]
+        if network and name.rpartition("/")[2].lower() not in existing:
+            missing.append(name)
+    return missing
 
 
-def _lost_encryption_set(w: WantedScaleSet) -> str:
+def _lost_encryption_set(w: ProposedScaleSet) -> str:
     named = str(w.vm("storageProfile.osDisk.managedDisk.diskEncryptionSet.id") or "")
-    found = w.state.resources.get(named.lower())
-    return "" if found and found.location == w.row.location else named
+    resource = w.state.resources.get(named.lower())
+    return "" if resource and resource.location == w.row.location else named
 
 
-def _lost_group(w: WantedScaleSet) -> str:
+def _lost_group(w: ProposedScaleSet) -> str:
     named = str(w.at("proximityPlacementGroup.id") or "")
     return "" if named.lower() in w.state.resources else named
 
 
 _BASE64 = f"must be in Base64 encoding and with a maximum length of {LONGEST_DATA} characters."
-RULES: tuple[Rule[WantedScaleSet], ...] = (
+RULES: tuple[Rule[ProposedScaleSet], ...] = (
     # Names
     Rule(lambda w: str(w.vm("osProfile.adminUsername")).lower() in RESERVED,
          "The Admin Username specified is not allowed.", target="adminUsername"),

@@ -51,8 +51,8 @@ def _check(scale_set: ScaleSetRow, mix: dict[str, Any]) -> None:
     if not scale_set.flexible:
         raise invalid("Parameter 'skuProfile' is not allowed.", target="skuProfile")
     sku, named = scale_set.model["sku"], [str(s.get("name")) for s in mix.get("vmSizes") or []]
-    everything = scale_set.model["properties"] | scale_set.profile
-    foreign = next((member for member in WITHOUT if everything.get(member)), "")
+    members = scale_set.model["properties"] | scale_set.profile
+    unsupported = next((member for member in WITHOUT if members.get(member)), "")
     twice = next((n for n in named if [m.lower() for m in named].count(n.lower()) > 1), "")
     sets = "Virtual Machine Scale Sets with Sku Profile"
     refusals = (
@@ -60,7 +60,8 @@ def _check(scale_set: ScaleSetRow, mix: dict[str, Any]) -> None:
          f"Sku name is {sku.get('name')}. {sets} must have the Sku name property set to \"Mix\"."),
         (sku.get("tier"), "SkuTierMustNotBeSetIfSkuProfileIsSpecified",
          f"Sku tier is {sku.get('tier')}. {sets} must not have the Sku tier property set."),
-        (foreign, "SkuProfileScenarioNotSupported", f"{foreign} is not supported on {sets}."),
+        (unsupported, "SkuProfileScenarioNotSupported",
+         f"{unsupported} is not supported on {sets}."),
         (_strategy(mix) not in STRATEGIES, "SkuProfileAllocationStrategyInvalid",
          "Sku Profile's Allocation Strategy is invalid."),
         (not named, "SkuProfileVMSizesCannotBeNullOrEmpty",
@@ -73,9 +74,9 @@ def _check(scale_set: ScaleSetRow, mix: dict[str, Any]) -> None:
          f"Sku Profile contains duplicate VM Size: {twice}. Please remove any duplicates and "
          "retry."),
     )  # fmt: skip
-    for wrong, code, words in refusals:
+    for wrong, code, message in refusals:
         if wrong:
-            raise invalid(words, code)
+            raise invalid(message, code)
     if unknown := next((name for name in named if catalog().size(name) is None), ""):
         raise invalid(f"The value {unknown} provided for the VM size is not valid.")
     if _strategy(mix) != "Prioritized" and any(s.get("rank") is not None for s in mix["vmSizes"]):

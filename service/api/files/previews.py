@@ -29,7 +29,7 @@ router = APIRouter(prefix="/files", tags=["Files"])
 MAX_ROWS = 20
 _LAST_LINE = 2**31 - 1
 _DEFAULT_ANSWERS = Reinforcement(
-    algorithm="grpo", grader="", answers=rl.ANSWERS, max_answer_tokens=rl.LEFT_TO_US
+    algorithm="grpo", grader="", answers=rl.ANSWERS, max_answer_tokens=rl.PLANNER_CHOOSES
 )
 
 Model = Annotated[str, Query(description="name of a base model, or of one that a job has made")]
@@ -113,7 +113,7 @@ def _preview_task(file: File, method: Method, base: Basis, requested: int | None
     length = requested or min(DEFAULT_MAX_SEQ_LEN, longest)
     room = length
     if method == "reinforcement":
-        room = rl.room(rl.with_defaults(_DEFAULT_ANSWERS, length), length)
+        room = rl.max_prompt_tokens(rl.with_defaults(_DEFAULT_ANSWERS, length), length)
     return Task(
         folder="",
         method=method,

@@ -13,7 +13,7 @@ from starlette.requests import ClientDisconnect
 
 from service.api.http import hints, validation
 from service.api.http.safe_headers import safe_headers
-from service.db.core.db_errors import is_away, takes_no_writes
+from service.db.core.db_errors import is_unavailable, takes_no_writes
 from service.domain.errors import (
     InvalidApiKey,
     InvalidRequest,
@@ -111,7 +111,7 @@ async def _answer_database_error(request: Request, error: Exception) -> JSONResp
     is_retryable = isinstance(error, OperationalError) and bool(
         getattr(error.orig, "sqlstate", None)
     )
-    answer = _answer_unavailable if is_retryable or is_away(error) else _answer_unexpected_error
+    answer = _answer_unavailable if is_retryable or is_unavailable(error) else _answer_unexpected_error
     return await answer(request, error)
 
 

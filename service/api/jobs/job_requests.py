@@ -20,7 +20,7 @@ from service.domain.training.recipe import (
     LearningRateScaling,
     Training,
 )
-from service.domain.training.reinforcement import ANSWERS, BETAS, LEFT_TO_US
+from service.domain.training.reinforcement import ANSWERS, BETAS, PLANNER_CHOOSES
 from service.operations.jobs.jobs import UNCHANGED, Unchanged
 from service.preflight.graders import refused_grader
 from trainer.contract import (
@@ -236,7 +236,7 @@ def _reinforcement(options: ReinforcementRequest | None) -> dict[str, Any]:
         algorithm=options.algorithm,
         grader=json.dumps(options.grader),
         answers=_answers(options),
-        max_answer_tokens=options.max_answer_tokens or LEFT_TO_US,
+        max_answer_tokens=options.max_answer_tokens or PLANNER_CHOOSES,
         temperature=options.temperature,
         top_p=options.top_p,
         beta=BETAS[options.algorithm] if options.beta is None else options.beta,

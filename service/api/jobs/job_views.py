@@ -32,7 +32,7 @@ def job_summary(overview: JobOverview, now: datetime) -> JobSummary:
     is_training = overview.job.state is JobState.RUNNING and machines.running > 0
     members = {
         "progress": {name: progress[name] for name in ("step", "total_steps", "percent")},
-        "estimated_finish": _finish_times(overview.to_come, now)["p50"] if is_training else None,
+        "estimated_finish": _finish_times(overview.remaining_time, now)["p50"] if is_training else None,
         "attempts": _attempts(overview),
         "cost": {
             "spent": money(machines.spent + overview.storage.spent),
@@ -83,7 +83,7 @@ def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
         "currency": cost.CURRENCY,
         "spent": money(spent),
         "storage": money(storage.spent),
-        "storage_a_month": money(storage.a_month),
+        "storage_a_month": money(storage.monthly),
         "forecast_total": money(middle),
         "forecast_low": money(low),
         "forecast_high": money(high),
@@ -97,7 +97,7 @@ def costs(overview: JobOverview, now: datetime) -> dict[str, Any]:
         if machines.on_demand
         else 0.0,
         "as_of": seconds(now),
-        "final": is_over and machines.gone,
+        "final": is_over and machines.is_final,
     }
 
 
@@ -277,9 +277,9 @@ def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
 def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
     remaining, deadline = overview.finish, overview.job.constraints.deadline
-    turn = overview.turn
+    turn = overview.admission
     status = turn is None or turn.after is not None
-    probability = remaining.odds(forecast.seconds_until(deadline, now)) if deadline else None
+    probability = remaining.probability_within(forecast.seconds_until(deadline, now)) if deadline else None
     return {
         "finish": _finish_times(remaining, now) if status else None,
         "meets_deadline": probability if status else None,
@@ -314,9 +314,9 @@ def _forecast(overview: JobOverview) -> tuple[Decimal, Decimal, Decimal]:
     spent = machines.spent + storage.spent
     if job.state in JOB_TERMINAL:
         return spent, spent, spent
-    chosen, remaining = job.plan["options"][0], overview.to_come
+    chosen, remaining = job.plan["options"][0], overview.remaining_time
     hourly = Decimal(chosen["hourly"]) if machines.hourly is None else machines.hourly
-    an_hour = hourly * (machines.running or chosen["nodes"]) + storage.a_month / HOURS_PER_MONTH
+    an_hour = hourly * (machines.running or chosen["nodes"]) + storage.monthly / HOURS_PER_MONTH
     low, middle, high = (
         spent + cost.cost_of(seconds=seconds, hourly=an_hour)
         for seconds in (remaining.p10, remaining.p50, remaining.p90)

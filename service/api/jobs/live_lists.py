@@ -87,11 +87,17 @@ class LiveLists:
 
     async def _run_reader(self) -> None:
         parts, kind = self._parts, job_versions.KIND
-        with parts.drain.polling(notify.any_of(kind)) as changed, parts.listener.noting(kind) as t:
+        with (
+            parts.drain.polling(notify.any_of(kind)) as changed,
+            parts.listener.collecting(kind) as t,
+        ):
             # Ends by itself after the last page: cancelled, it could leave a connection open.
             while self._projects and not parts.drain.has_begun:
                 await notify.wait(changed, _RECHECK_SECONDS)
-                ids, hears = [job_versions.job_of(topic) for topic in t], parts.listener.hears
+                ids, hears = (
+                    [job_versions.job_of(topic) for topic in t],
+                    parts.listener.is_connected,
+                )
                 t.clear()
                 for project_id in list(self._projects):
                     await self._publish(project_id, ids if hears and ids else None)

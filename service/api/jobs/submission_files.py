@@ -12,7 +12,7 @@ from service.domain.errors import InvalidRequest, MissingFile, WrongFileFormat
 from service.domain.reporting import result_file
 from service.domain.training.methods import formats, learning_from
 from service.domain.training.recipe import Training
-from service.domain.training.reinforcement import lacking
+from service.domain.training.reinforcement import missing_member
 from trainer.contract import Reinforcement
 
 
@@ -88,7 +88,7 @@ def _check_labels(training: File, validation: File | None) -> None:
 
 
 def _check_members(file: File, param: str, settings: Reinforcement | None) -> None:
-    if settings is not None and (problem := lacking(settings, file.members)):
+    if settings is not None and (problem := missing_member(settings, file.members)):
         raise InvalidRequest(
             f"{param}: {problem}. Add it to every row of {file.id}, or change the grader.",
             code="missing_grader_input",

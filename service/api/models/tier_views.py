@@ -50,7 +50,7 @@ def storage(
     }
     if inspections:
         prices = inspections[0].prices
-        members |= {"a_month": money(overview.storage.a_month), "prices": _prices(prices)}
+        members |= {"a_month": money(overview.storage.monthly), "prices": _prices(prices)}
     return schemas.Storage(**members)
 
 

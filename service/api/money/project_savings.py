@@ -48,7 +48,7 @@ async def list_savings(
         until=seconds(now),
         currency=CURRENCY,
         projects=savings.projects,
-        whole=Savings(**_savings(savings.whole)),
+        whole=Savings(**_savings(savings.total)),
     )
 
 

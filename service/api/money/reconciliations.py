@@ -42,9 +42,9 @@ async def get_reconciliation(
     since = until - timedelta(days=days - 1)
     metered = await bills.metered(db, caller.project_id, since, until, now)
     billed = await bills.of_project(db, caller.project_id, since, until)
-    read_state = await bills.last_look(db)
+    read_state = await bills.read_state(db)
     sees_all = await operators.is_operator(db, caller, parts.operator_project)
-    unassigned = await bills.of_nobody(db, since, until) if sees_all else []
+    unassigned = await bills.unattributed(db, since, until) if sees_all else []
     reconciliation = reconcile(
         metered, billed, complete_period(read_state.told_at, read_state.first_day)
     )
@@ -53,14 +53,14 @@ async def get_reconciliation(
         "until": until.isoformat(),
         "told_at": seconds(read_state.told_at),
         "told_since": None
-        if reconciliation.told is None
-        else reconciliation.told.since.isoformat(),
+        if reconciliation.period is None
+        else reconciliation.period.since.isoformat(),
         "told_until": None
-        if reconciliation.told is None
-        else reconciliation.told.until.isoformat(),
+        if reconciliation.period is None
+        else reconciliation.period.until.isoformat(),
         "trouble": _billing_trouble(read_state, sees_all=sees_all),
         "currency": CURRENCY,
-        "whole": _line(reconciliation.whole),
+        "whole": _line(reconciliation.total),
         "of_nobody": [_unassigned_cost(day) for day in unassigned],
         **_page(reconciliation, clamp_limit(limit, _MAX_LIMIT), after),
     }

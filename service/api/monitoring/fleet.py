@@ -11,7 +11,7 @@ from service.api.deps import Db, Now, PartsDep, Reader
 from service.api.jobs.job_views import money, seconds
 from service.api.schemas import fleet as shown
 from service.api.schemas.fleet import Fleet, PriceHistories, PriceHistory, PricePoint
-from service.db.cloud.fleet import MOST
+from service.db.cloud.fleet import MAX_ROWS
 from service.db.cloud.offerings import of as offering_of
 from service.db.spot import market
 from service.domain import humanize
@@ -44,7 +44,7 @@ async def get_fleet(parts: PartsDep, db: Db, caller: Reader, now: Now) -> Fleet:
         offerings=[_offering(row, overview) for row in rows.capacity],
         attempts=[_attempt(row) for row in rows.attempts],
         queue=[_queued(row) for row in rows.waiting],
-        has_more=MOST in (len(rows.attempts), len(rows.waiting)),
+        has_more=MAX_ROWS in (len(rows.attempts), len(rows.waiting)),
         per_hour=money(sums[0]),
         on_demand_per_hour=money(sums[1]),
         currency="USD",
@@ -100,7 +100,7 @@ def _cores(cores: RegionCores | None) -> shown.Cores | None:
     """Return the Spot cores of a region; null where Azure was not asked lately."""
     if cores is None:
         return None
-    used = cores.ours + cores.others
+    used = cores.own + cores.others
     return shown.Cores(limit=cores.limit, used=used, used_by_others=cores.others)
 
 

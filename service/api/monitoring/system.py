@@ -27,7 +27,7 @@ async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> Sys
         this_replica=_replica(parts),
         work=[_work(row, now) for row in rows.work],
         turns=turns,
-        readings=[_reading(row, now) for row in rows.looks],
+        readings=[_reading(row, now) for row in rows.market_reads],
         rate_budgets=[
             shown.RateBudget(
                 region=row["region"], request=row["kind"], left=row["tokens"], at=seconds(row["at"])
@@ -56,7 +56,7 @@ def _replica(parts: Parts) -> shown.ThisReplica:
         name=parts.listener.name,
         runs_loops=parts.liveness is not None and parts.liveness.has_loops,
         late_loops=late,
-        hears_notices=parts.listener.hears,
+        hears_notices=parts.listener.is_connected,
     )
 
 

@@ -41,13 +41,13 @@ async def get_traces(
     window = _window(end, days, gap_seconds)
     limit = clamp_limit(limit, _MAX_LIMIT)
     async with parts.reading.connect() as conn:
-        pools = sorted(await rows.places(conn, window.begins, end), key=str)
+        pools = sorted(await rows.spot_pools(conn, window.begins, end), key=str)
         if after is not None:
             require_known_cursor(None if after not in map(str, pools) else pools, after)
         remaining = [p for p in pools if after is None or str(p) > after]
         requested = remaining[:limit]
         capacity = await traces.read_capacity(conn, requested, window)
-    trace_of = {trace.place: trace for trace in await asyncio.to_thread(capacity.traces, requested)}
+    trace_of = {trace.pool: trace for trace in await asyncio.to_thread(capacity.traces, requested)}
     until_tick = int((window.begins + window.ticks * window.gap).timestamp())
     return page(
         TraceList,
@@ -77,6 +77,6 @@ def _trace(pool: SpotPool, trace: CapacityTrace | None) -> AvailabilityTrace:
         id=str(pool),
         region=pool.region,
         vm_size=pool.vm_size,
-        seen_percent=0.0 if trace is None else round(100 * trace.seen_share, 1),
+        seen_percent=0.0 if trace is None else round(100 * trace.observed_share, 1),
         trace=None if trace is None else trace.as_dict(),
     )

@@ -53,5 +53,5 @@ def _verdict(option: option.Option, limits: PlanLimits) -> dict[str, Any]:
         "budget_needed": str(limits.budget_needed(option)),
         "seconds_needed": seconds_p90(option),
         "fits_budget": None if limits.budget is None else limits.fits_budget(option),
-        "meets_deadline": None if remaining_s is None else to_come.odds(remaining_s),
+        "meets_deadline": None if remaining_s is None else to_come.probability_within(remaining_s),
     }

@@ -39,7 +39,7 @@ async def simulate(
         experiences = await machine_history.holds_by_offering(
             conn, [option.offering for option in plan.options], now
         )
-    deadline = job.constraints.kept_seconds(job.created_at, body.deadline_hours)
+    deadline = job.constraints.binding_deadline_seconds(job.created_at, body.deadline_hours)
     async with _SIMULATION_LOCK:
         trials = await asyncio.to_thread(
             simulate_job,

@@ -121,7 +121,7 @@ def _failure(
     if _PULL.search(reason):
         report = boot_report.BootReport(
             phase=boot_report.BootPhase.PULL_IMAGE,
-            said=boot_report.BootStatus.GAVE_UP,
+            status=boot_report.BootStatus.GAVE_UP,
             machine="Azure ML",
             text=reason,
         )

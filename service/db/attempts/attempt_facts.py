@@ -79,34 +79,34 @@ class AttemptInputs:
 
     attempt: Attempt  # with its job's requests
     records: list[NodeRecord]  # every node that ever registered for it
-    opened: OpenedGeneration | None  # the attempt's newest generation
-    same: list[Generation]  # its generations that loaded the newest checkpoint
-    last: Generation | None  # the job's newest, of any attempt
-    ladder: OomFallback
+    newest_generation: OpenedGeneration | None  # the attempt's newest generation
+    same_checkpoint: list[Generation]  # its generations that loaded the newest checkpoint
+    last_generation: Generation | None  # the job's newest, of any attempt
+    oom_fallback: OomFallback
     committed_at: datetime | None  # when we learnt of the job's newest checkpoint
-    help: Event | None  # the job's newest event about help
+    help_event: Event | None  # the job's newest event about help
     has_budget: bool  # the job has one of its own
-    kept: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
+    retained: Mapping[str, str]  # path -> why, of the job's checkpoints that exist
 
 
 async def read_inputs(
-    conn: AsyncConnection, asked: Sequence[tuple[AttemptRow, str | None]]
+    conn: AsyncConnection, requests: Sequence[tuple[AttemptRow, str | None]]
 ) -> dict[str, AttemptInputs]:
     """Return the facts of each attempt, by id.
 
-    ``asked``: attempts, each with the path of the newest checkpoint in its HEAD, if any.
+    ``requests``: attempts, each with the path of the newest checkpoint in its HEAD, if any.
     """
-    ids = [row.id for row, _ in asked]
-    job_ids = list({row.job_id for row, _ in asked})
+    ids = [row.id for row, _ in requests]
+    job_ids = list({row.job_id for row, _ in requests})
     about = {r["id"]: r for r in (await conn.execute(_JOBS, {"ids": job_ids})).mappings()}
     records = await nodes.of_attempts(conn, ids)
-    opened, same = await _generations(conn, ids, [newest for _, newest in asked])
-    kept = await checkpoints.retained_paths(conn, job_ids)
+    opened, same = await _generations(conn, ids, [newest for _, newest in requests])
+    retained = await checkpoints.retained_paths(conn, job_ids)
     return {
         row.id: _facts(
-            row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], kept
+            row, about[row.job_id], records[row.id], opened.get(row.id), same[row.id], retained
         )
-        for row, _ in asked
+        for row, _ in requests
     }
 
 
@@ -116,42 +116,42 @@ def _facts(
     records: list[NodeRecord],
     opened: OpenedGeneration | None,
     same: list[Generation],
-    kept: Mapping[str, Mapping[str, str]],
+    retained: Mapping[str, Mapping[str, str]],
 ) -> AttemptInputs:
     last = Generation.from_dict(job["newest"]) if job["newest"] else None
     return AttemptInputs(
         attempt=attempts.snapshot(row, job),
         records=records,
-        opened=opened,
-        same=same,
-        last=last,
-        ladder=_ladder(job, last),
+        newest_generation=opened,
+        same_checkpoint=same,
+        last_generation=last,
+        oom_fallback=_oom_fallback(job, last),
         committed_at=job["committed_at"],
-        help=_help(row.job_id, job),
+        help_event=_help_event(row.job_id, job),
         has_budget=job["has_budget"],
-        kept=kept.get(row.job_id, {}),
+        retained=retained.get(row.job_id, {}),
     )
 
 
-def _ladder(job: RowMapping, last: Generation | None) -> OomFallback:
+def _oom_fallback(job: RowMapping, last: Generation | None) -> OomFallback:
     micro_batch, checkpointing = job["micro_batch"], job["checkpointing"]
-    known = micro_batch is not None and checkpointing is not None
+    is_planned = micro_batch is not None and checkpointing is not None
     planned = Rung(micro_batch=micro_batch, gradient_checkpointing=checkpointing)
     short = job["short_step"]
     return OomFallback(
-        planned=planned if known else None,
+        planned=planned if is_planned else None,
         rung=last.rung if last else None,
-        short_in=None if short is None else short + 1,
+        oom_step=None if short is None else short + 1,
     )
 
 
-def _help(job_id: str, job: RowMapping) -> Event | None:
+def _help_event(job_id: str, job: RowMapping) -> Event | None:
     if job["help_id"] is None:
         return None
-    told: dict[str, Any] = {
+    values: dict[str, Any] = {
         name: job[name] for name in ("attempt_id", "at", "level", "code", "message", "data")
     }
-    return events.Event(id=job["help_id"], job_id=job_id, **told)
+    return events.Event(id=job["help_id"], job_id=job_id, **values)
 
 
 async def _generations(

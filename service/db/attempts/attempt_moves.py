@@ -24,7 +24,7 @@ from service.domain.errors import IllegalMove, LeaseLost
 from service.domain.lifecycle.attempt import MoveAttempt
 from service.domain.states import ATTEMPT_MOVES, ATTEMPT_WITH_NODES, AttemptState, Outcome
 
-_AS_WISHED = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
+_EXPECTED_OUTCOMES = (None, Outcome.SUCCEEDED, Outcome.CANCELLED, Outcome.PAUSED)
 
 _MOVE = text("""
 with given as (
@@ -57,7 +57,7 @@ select a.id, a.vm_ids, a.instance_count,
 from attempts a where a.id = any(:ids)
 """)
 
-_OUTLIVE = text("""
+_RECORD_SURVIVED = text("""
 update attempts a set survived = a.survived + 1, outlived = array_append(a.outlived, g.at),
   evicted_noticed = g.noticed, evicted_unnoticed = g.unnoticed
 from unnest(
@@ -79,8 +79,8 @@ class ClaimedAttemptMove:
     @property
     def counts(self) -> bool:
         """Return whether Azure took machines back with this move."""
-        taken = self.step.outcome is Outcome.EVICTED
-        return taken and self.row.state in ATTEMPT_WITH_NODES
+        is_eviction = self.step.outcome is Outcome.EVICTED
+        return is_eviction and self.row.state in ATTEMPT_WITH_NODES
 
 
 async def move(
@@ -95,20 +95,21 @@ async def move(
 
 
 async def move_all(
-    conn: AsyncConnection, moving: Sequence[ClaimedAttemptMove], now: datetime
+    conn: AsyncConnection, moves: Sequence[ClaimedAttemptMove], now: datetime
 ) -> set[str]:
     """Write these moves with their events; return the attempts whose lease still held."""
-    for one in moving:
-        if one.step.to not in ATTEMPT_MOVES[one.row.state]:
-            raise IllegalMove("attempt", one.row.state, one.step.to)
-    lost = await count_evictions(conn, [one.row for one in moving if one.counts])
-    done = await _write(conn, moving, lost, now)
-    moved = [one for one in moving if one.row.id in done]
+    for move in moves:
+        if move.step.to not in ATTEMPT_MOVES[move.row.state]:
+            raise IllegalMove("attempt", move.row.state, move.step.to)
+    evictions = await count_evictions(conn, [move.row for move in moves if move.counts])
+    done = await _write(conn, moves, evictions, now)
+    moved = [move for move in moves if move.row.id in done]
     if not moved:
         return done
-    await job_versions.raise_all(conn, [one.row.job_id for one in moved], now, due=True)
-    await events.add_all(conn, [_event(one, now) for one in moved])
-    await _tell_of_capacity(conn, moved, now)  # after jobs: starting a job locks in this order too
+    await job_versions.raise_all(conn, [move.row.job_id for move in moved], now, due=True)
+    await events.add_all(conn, [_event(move, now) for move in moved])
+    # After jobs: starting a job locks in this order too.
+    await _record_capacity_outcomes(conn, moved, now)
     await notify.notify(conn, notify.DUE)
     return done
 
@@ -119,96 +120,99 @@ async def count_evictions(
     """Return how many machines each attempt lost to evictions: with notice, and without."""
     if not rows:
         return {}
-    found = {}
+    evictions = {}
     for row in await conn.execute(_LOST, {"ids": [row.id for row in rows]}):
         present, noticed = set(row.vm_ids), set(row.noticed)
-        had = row.billed or row.instance_count  # an elastic job may begin with fewer
-        found[row.id] = (len(noticed), max(had - len(present) - len(noticed - present), 0))
-    return found
+        machine_count = row.billed or row.instance_count  # an elastic job may begin with fewer
+        evictions[row.id] = (
+            len(noticed),
+            max(machine_count - len(present) - len(noticed - present), 0),
+        )
+    return evictions
 
 
 async def record_survived_evictions(
-    conn: AsyncConnection, went_on: Sequence[tuple[AttemptRow, datetime]]
+    conn: AsyncConnection, survivors: Sequence[tuple[AttemptRow, datetime]]
 ) -> None:
     """Count an eviction of attempts that go on, with the time when it became known.
 
     The caller has locked the attempts.
     """
-    if not went_on:
+    if not survivors:
         return
-    lost = await count_evictions(conn, [row for row, _ in went_on])
-    given = {
-        "ids": [row.id for row, _ in went_on],
-        "ats": [at for _, at in went_on],
-        "noticed": [lost[row.id][0] for row, _ in went_on],
-        "unnoticed": [lost[row.id][1] for row, _ in went_on],
+    evictions = await count_evictions(conn, [row for row, _ in survivors])
+    parameters = {
+        "ids": [row.id for row, _ in survivors],
+        "ats": [at for _, at in survivors],
+        "noticed": [evictions[row.id][0] for row, _ in survivors],
+        "unnoticed": [evictions[row.id][1] for row, _ in survivors],
     }
-    await conn.execute(_OUTLIVE, given)
+    await conn.execute(_RECORD_SURVIVED, parameters)
 
 
 async def _write(
     conn: AsyncConnection,
-    moving: Sequence[ClaimedAttemptMove],
-    lost: dict[str, tuple[int, int]],
+    moves: Sequence[ClaimedAttemptMove],
+    evictions: dict[str, tuple[int, int]],
     now: datetime,
 ) -> set[str]:
-    counted = [lost.get(one.row.id, (None, None)) for one in moving]
-    given: dict[str, list[Any]] = {
-        "ids": [one.row.id for one in moving],
-        "tokens": [one.claim.token for one in moving],
-        "before": [one.claim.row.state for one in moving],
-        "after": [str(one.step.to) for one in moving],
-        "outcomes": [one.step.outcome and str(one.step.outcome) for one in moving],
-        "reasons": [one.step.reason for one in moving],
+    counted = [evictions.get(move.row.id, (None, None)) for move in moves]
+    parameters: dict[str, list[Any]] = {
+        "ids": [move.row.id for move in moves],
+        "tokens": [move.claim.token for move in moves],
+        "before": [move.claim.row.state for move in moves],
+        "after": [str(move.step.to) for move in moves],
+        "outcomes": [move.step.outcome and str(move.step.outcome) for move in moves],
+        "reasons": [move.step.reason for move in moves],
         "noticed": [noticed for noticed, _ in counted],
         "unnoticed": [unnoticed for _, unnoticed in counted],
     }
-    leased = among(attempts.c.lease_token, given["tokens"])
-    await locks.before_writing(conn, attempts, given["ids"], leased)
-    return set((await conn.execute(_MOVE, given | {"now": now})).scalars())
+    leased = among(attempts.c.lease_token, parameters["tokens"])
+    await locks.before_writing(conn, attempts, parameters["ids"], leased)
+    return set((await conn.execute(_MOVE, parameters | {"now": now})).scalars())
 
 
-async def _tell_of_capacity(
+async def _record_capacity_outcomes(
     conn: AsyncConnection, moved: Sequence[ClaimedAttemptMove], now: datetime
 ) -> None:
     """Record for all jobs whether Azure gave machines of an offering, or had none."""
-    for one in sorted(moved, key=lambda one: one.row.offering):  # all lock them in one order
-        if one.step.to is AttemptState.STARTING:
-            await capacity_outages.end(conn, one.row.offering)
-        elif (one.step.to, one.step.outcome) == (AttemptState.TERMINATING, Outcome.NO_CAPACITY):
-            row, why = one.row, one.step.reason
-            nodes, asked = row.instance_count, row.created_at
-            await capacity_outages.note(conn, row.offering, nodes, why, asked, now)
+    for move in sorted(moved, key=lambda move: move.row.offering):  # all lock them in one order
+        if move.step.to is AttemptState.STARTING:
+            await capacity_outages.end(conn, move.row.offering)
+        elif (move.step.to, move.step.outcome) == (AttemptState.TERMINATING, Outcome.NO_CAPACITY):
+            row, why = move.row, move.step.reason
+            nodes, requested_at = row.instance_count, row.created_at
+            await capacity_outages.note(conn, row.offering, nodes, why, requested_at, now)
 
 
-def _event(one: ClaimedAttemptMove, now: datetime) -> Event:
-    row, step = one.row, one.step
-    warns = step.to is AttemptState.TERMINATING and step.outcome not in _AS_WISHED
+def _event(move: ClaimedAttemptMove, now: datetime) -> Event:
+    row, step = move.row, move.step
+    warns = step.to is AttemptState.TERMINATING and step.outcome not in _EXPECTED_OUTCOMES
     return events.new_event(
         row.job_id,
         row.id,
         now,
         f"attempt.{step.to}",
-        _sentence(row, step),
+        _event_message(row, step),
         level="warn" if warns else "info",
         data={"outcome": step.outcome, "reason": step.reason} if step.outcome else None,
     )
 
 
-def _sentence(row: AttemptRow, step: MoveAttempt) -> str:
-    which = f"Attempt {row.number}"
-    where = f"{row.instance_count} x {row.offering}"
+def _event_message(row: AttemptRow, step: MoveAttempt) -> str:
+    subject = f"Attempt {row.number}"
+    offering = f"{row.instance_count} x {row.offering}"
     match step.to:
         case AttemptState.PROVISIONING:
-            return f"{which}: asking Azure for {where}"
+            return f"{subject}: asking Azure for {offering}"
         case AttemptState.STARTING:
-            given = step.reason or humanize.count_machines(row.instance_count)
-            return f"{which}: Azure has given {given}; booting"
+            machines = step.reason or humanize.count_machines(row.instance_count)
+            return f"{subject}: Azure has given {machines}; booting"
         case AttemptState.RUNNING:
-            return f"{which}: training"
+            return f"{subject}: training"
         case AttemptState.TERMINATING:
-            return f"{which}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
+            return f"{subject}: {str(step.outcome).replace('_', ' ')} - {step.reason}"
         case _ if row.state is AttemptState.PENDING:
-            return f"{which}: ended before any machine was asked for"
+            return f"{subject}: ended before any machine was asked for"
         case _:
-            return f"{which}: its scale set is gone, cost is final"
+            return f"{subject}: its scale set is gone, cost is final"

@@ -29,16 +29,16 @@ _DUE = leases.due(
     urgent=attempts.c.state == AttemptState.RUNNING,
 )
 
-_SAW = text("""
+_RECORD_OBSERVATIONS = text("""
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:tokens as text[]), cast(:states as text[]),
-    cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:whole as boolean[])
-  ) as g (id, token, state, seen_at, vm_ids, whole)
+    cast(:seen as timestamptz[]), cast(:vms as jsonb[]), cast(:complete as boolean[])
+  ) as g (id, token, state, seen_at, vm_ids, complete)
 )
 update attempts a set seen_at = coalesce(g.seen_at, a.seen_at),
   vm_ids = coalesce(g.vm_ids, a.vm_ids),
-  refills = case when g.whole then 0 else a.refills end
+  refills = case when g.complete then 0 else a.refills end
 from given g where a.id = g.id and a.lease_token = g.token and a.state = g.state
 returning a.id, a.hourly, a.on_demand_hourly
 """)
@@ -146,8 +146,8 @@ async def live_ids(conn: AsyncConnection) -> set[str]:
 async def held_offerings(conn: AsyncConnection) -> list[Offering]:
     """Return the offerings of which machines may run now, sorted."""
     live = attempts.c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
-    held = select(*offerings.columns(attempts)).where(live).distinct()
-    return sorted(offerings.of(row) for row in await conn.execute(held))
+    query = select(*offerings.columns(attempts)).where(live).distinct()
+    return sorted(offerings.of(row) for row in await conn.execute(query))
 
 
 async def request_reread(conn: AsyncConnection, ids: Sequence[str], now: datetime) -> None:
@@ -162,12 +162,12 @@ async def request_reread(conn: AsyncConnection, ids: Sequence[str], now: datetim
 async def reprice(conn: AsyncConnection, offering: Offering, price: Price) -> list[str]:
     """Set a new price for live attempts of an offering; return the ids that it changes, sorted."""
     c = attempts.c
-    there = offerings.among(attempts, [offering])
-    other = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
+    of_offering = offerings.among(attempts, [offering])
+    differs = or_(c.hourly != price.hourly, c.on_demand_hourly != price.on_demand_hourly)
     live = c.state.not_in((AttemptState.PENDING, AttemptState.ENDED))
-    found = select(c.id).where(there, other, live).order_by(c.id)
+    query = select(c.id).where(of_offering, differs, live).order_by(c.id)
     # Not FOR UPDATE: writers of nodes hold the keys of their attempts, in no common order.
-    ids = list((await conn.execute(found.with_for_update(key_share=True))).scalars())
+    ids = list((await conn.execute(query.with_for_update(key_share=True))).scalars())
     values = {"hourly": price.hourly, "on_demand_hourly": price.on_demand_hourly}
     await conn.execute(update(attempts).where(c.id.in_(ids)).values(values))
     return ids
@@ -179,9 +179,9 @@ async def move_end(conn: AsyncConnection, attempt_id: str, at: datetime) -> bool
     Return False if the attempt has not ended, or ended later than ``at``.
     """
     c = attempts.c
-    over = (c.id == attempt_id, c.state == AttemptState.ENDED, c.ended_at <= at)
-    later = update(attempts).where(*over).values(ended_at=at).returning(c.id)
-    return (await conn.execute(later)).one_or_none() is not None
+    conditions = (c.id == attempt_id, c.state == AttemptState.ENDED, c.ended_at <= at)
+    statement = update(attempts).where(*conditions).values(ended_at=at).returning(c.id)
+    return (await conn.execute(statement)).one_or_none() is not None
 
 
 def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
@@ -191,7 +191,7 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
     stop_as = Outcome.CANCELLED if job["cancel_requested_at"] else stop_as
     spot = row.offering.capacity_type is CapacityType.SPOT
     since = job["moves_since"] if spot else job["returns_since"]
-    moving = stop_as is None and since is not None and since >= row.created_at
+    is_moving = stop_as is None and since is not None and since >= row.created_at
     creates = row.deferred_call is CloudCall.CREATE
     return Attempt(
         id=row.id,
@@ -202,9 +202,9 @@ def snapshot(row: AttemptRow, job: Mapping[Any, Any]) -> Attempt:
         offering=row.offering,
         instance_count=row.instance_count,
         outcome=row.outcome,
-        stop_as=Outcome.PAUSED if moving else stop_as,
+        stop_as=Outcome.PAUSED if is_moving else stop_as,
         because=(MOVES_TO_ON_DEMAND if spot else RETURNS_TO_SPOT)
-        if moving
+        if is_moving
         else OVER_BUDGET
         if stop_as is Outcome.OVER_BUDGET
         else "",
@@ -227,37 +227,37 @@ class ScaleSetObservation:
     claim: Claim
     seen_at: datetime | None  # None: as before
     vm_ids: list[str] | None  # None: as before
-    whole: bool  # all replacement machines have arrived
+    is_complete: bool  # all replacement machines have arrived
 
 
 async def record_observations(
-    conn: AsyncConnection, seen: Sequence[ScaleSetObservation]
+    conn: AsyncConnection, observations: Sequence[ScaleSetObservation]
 ) -> dict[str, Price]:
     """Write what was seen under the leases; return the price of each attempt whose lease held.
 
     A price may differ from the one at the claim. It is locked until the transaction ends.
     """
-    given: dict[str, list[Any]] = {
-        "ids": [s.claim.row_id for s in seen],
-        "tokens": [s.claim.token for s in seen],
-        "states": [s.claim.row.state for s in seen],
-        "seen": [s.seen_at for s in seen],
-        "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in seen],
-        "whole": [s.whole for s in seen],
+    parameters: dict[str, list[Any]] = {
+        "ids": [s.claim.row_id for s in observations],
+        "tokens": [s.claim.token for s in observations],
+        "states": [s.claim.row.state for s in observations],
+        "seen": [s.seen_at for s in observations],
+        "vms": [None if s.vm_ids is None else json.dumps(s.vm_ids) for s in observations],
+        "complete": [s.is_complete for s in observations],
     }
-    leased = among(attempts.c.lease_token, given["tokens"])
-    await locks.before_writing(conn, attempts, given["ids"], leased)
-    return {row.id: _price(row) for row in await conn.execute(_SAW, given)}
+    leased = among(attempts.c.lease_token, parameters["tokens"])
+    await locks.before_writing(conn, attempts, parameters["ids"], leased)
+    return {row.id: _price(row) for row in await conn.execute(_RECORD_OBSERVATIONS, parameters)}
 
 
 async def note_refill(
-    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime, more: int
+    conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime, requests: int
 ) -> None:
     """Record that replacement machines are requested: the intent, before the effect.
 
-    ``more``: requests to count; 0 if unusable machines are deleted first and requests follow.
+    ``requests``: how many to count; 0 if unusable machines are deleted first and requests follow.
     """
-    await leases.write(conn, claim, refills=row.refills + more, refilled_at=now)
+    await leases.write(conn, claim, refills=row.refills + requests, refilled_at=now)
 
 
 def _price(r: Row[Any]) -> Price:

@@ -177,7 +177,7 @@ async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[OpenedGener
 
 async def begin_all(
     conn: AsyncConnection,
-    begun: Sequence[Generation],
+    generations: Sequence[Generation],
     after_error: Collection[str],
     now: datetime,
     saves: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
@@ -188,17 +188,17 @@ async def begin_all(
     error. ``saves``: by job, what its progress keeps of its checkpoint interval. Locks jobs in one
     order. A job that lost no step is not in the result.
     """
-    given: dict[str, list[Any]] = {
-        "jobs": [g.job_id for g in begun],
-        "numbers": [g.number for g in begun],
-        "attempts": [g.attempt_id for g in begun],
-        "contents": [json.dumps(g.to_plain()) for g in begun],
-        "starts": [g.checkpoint.step if g.checkpoint else 0 for g in begun],
-        "errors": [int(g.job_id in after_error) for g in begun],
-        "saves": [json.dumps(saves.get(g.job_id, {})) for g in begun],
+    parameters: dict[str, list[Any]] = {
+        "jobs": [g.job_id for g in generations],
+        "numbers": [g.number for g in generations],
+        "attempts": [g.attempt_id for g in generations],
+        "contents": [json.dumps(g.to_plain()) for g in generations],
+        "starts": [g.checkpoint.step if g.checkpoint else 0 for g in generations],
+        "errors": [int(g.job_id in after_error) for g in generations],
+        "saves": [json.dumps(saves.get(g.job_id, {})) for g in generations],
     }
-    await locks.before_writing(conn, jobs, given["jobs"])
-    rows = await conn.execute(_BEGIN, given | {"now": now})
+    await locks.before_writing(conn, jobs, parameters["jobs"])
+    rows = await conn.execute(_BEGIN, parameters | {"now": now})
     return [LostWork(r.steps, r.seconds or 0.0, r.capacity_type) for r in rows if r.steps]
 
 
@@ -232,13 +232,13 @@ async def mark_halted(
 
     STOP replaces CHECKPOINT_AND_STOP, never the other way round.
     """
-    given = {
+    parameters = {
         "jobs": [generation.job_id for generation, *_ in halts],
         "numbers": [generation.number for generation, *_ in halts],
         "kinds": [str(kind) for _, kind, _ in halts],
         "reasons": [reason for *_, reason in halts],
     }
-    done = await conn.execute(_HALT, given | {"now": now, "stop": str(DirectiveKind.STOP)})
+    done = await conn.execute(_HALT, parameters | {"now": now, "stop": str(DirectiveKind.STOP)})
     return set(done.scalars())
 
 

@@ -9,7 +9,7 @@ from typing import Any
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.attempts.nodes import RECORD, record
+from service.db.attempts.nodes import RECORD_COLUMNS, record
 from service.db.core import locks
 from service.db.core.notify import CHANNEL
 from service.db.jobs.job_versions import topic
@@ -23,11 +23,11 @@ _PROGRESS = text(f"""
 with given as (
   select * from unnest(
     cast(:ids as text[]), cast(:generations as int[]), cast(:steps as int[]),
-    cast(:news as jsonb[])
-  ) as g (id, generation, step, news)
+    cast(:changes as jsonb[])
+  ) as g (id, generation, step, changes)
 )
 update jobs j set
-  progress = j.progress || g.news || jsonb_build_object(
+  progress = j.progress || g.changes || jsonb_build_object(
     'seconds_per_step', p.tenths[2], 'tokens_per_second', p.tokens, 'steps_measured', p.steps,
     'seconds_per_step_p10', p.tenths[1], 'seconds_per_step_p90', p.tenths[3]
   ),
@@ -46,9 +46,9 @@ returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 """)  # noqa: S608 - constants
 
 # The generation is read only if the node has not received its start directive.
-_LOOK = text("""
+_STANDING_DIRECTIVES = text("""
 select n.id, asked.after, n.epoch, n.directive_seq, n.directive_kind, n.directive_number,
-  n.registered_at, a.stop_by, a.state in ('terminating', 'ended') as over, newest.content
+  n.registered_at, a.stop_by, a.state in ('terminating', 'ended') as is_ending, newest.content
 from unnest(cast(:ids as text[]), cast(:afters as int[])) as asked (id, after)
 join nodes n on n.id = asked.id
 join attempts a on a.id = n.attempt_id
@@ -59,12 +59,12 @@ left join lateral (
 """)
 
 # Two statements: the second sees what was committed while the first waited for a node's lock.
-_HOLD = text("select id from nodes where id = any(:ids) order by id for update")
+_LOCK_NODES = text("select id from nodes where id = any(:ids) order by id for update")
 # Columns are named: prepared statements survive a migration that adds a column.
-_HEARD = text(f"""
-select {", ".join(f"n.{c.name}" for c in RECORD)},
+_LOCKED_NODES = text(f"""
+select {", ".join(f"n.{c.name}" for c in RECORD_COLUMNS)},
   a.job_id, a.number as attempt_number, a.stop_by, a.region, a.vm_size,
-  a.state in ('terminating', 'ended') as over,
+  a.state in ('terminating', 'ended') as is_ending,
   (select max(number) from generations where attempt_id = a.id) as current
 from nodes n join attempts a on a.id = n.attempt_id
 where n.id = any(:ids)
@@ -94,7 +94,7 @@ class StandingDirective:
     number: int
     registered_at: datetime
     stop_by: datetime | None
-    over: bool  # the attempt is
+    is_ending: bool  # the attempt is
     generation: Generation | None  # to start, if new to the node; None: it was superseded
 
 
@@ -106,7 +106,7 @@ class LockedNode:
     job_id: str
     attempt_number: int
     stop_by: datetime | None
-    over: bool  # the attempt is
+    is_ending: bool  # the attempt is
     current: int  # number of the attempt's newest generation; 0: none
     region: str
     vm_size: str
@@ -119,7 +119,7 @@ class GenerationProgress:
     job_id: str
     generation: int
     step: int
-    news: Mapping[str, Any]
+    changes: Mapping[str, Any]
 
 
 async def record_progress(
@@ -128,27 +128,27 @@ async def record_progress(
     """Record progress of jobs, each given once; raise their versions and wake listeners."""
     if not jobs:
         return
-    given: dict[str, list[Any]] = {
+    parameters: dict[str, list[Any]] = {
         "ids": [p.job_id for p in jobs],
         "generations": [p.generation for p in jobs],
         "steps": [p.step for p in jobs],
-        "news": [json.dumps(p.news) for p in jobs],
+        "changes": [json.dumps(p.changes) for p in jobs],
     }
-    await locks.before_writing(conn, tables.jobs, given["ids"])
-    await conn.execute(_PROGRESS, given | {"now": now})
+    await locks.before_writing(conn, tables.jobs, parameters["ids"])
+    await conn.execute(_PROGRESS, parameters | {"now": now})
 
 
 async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, LockedNode]:
     """Lock nodes in one order; return them by id, without unknown ones."""
-    await conn.execute(_HOLD, {"ids": list(ids)})
-    rows = await conn.execute(_HEARD, {"ids": list(ids)})
+    await conn.execute(_LOCK_NODES, {"ids": list(ids)})
+    rows = await conn.execute(_LOCKED_NODES, {"ids": list(ids)})
     return {
         r.id: LockedNode(
             record=record(r),
             job_id=r.job_id,
             attempt_number=r.attempt_number,
             stop_by=r.stop_by,
-            over=r.over,
+            is_ending=r.is_ending,
             current=r.current or 0,
             region=r.region,
             vm_size=r.vm_size,
@@ -158,11 +158,11 @@ async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Loc
 
 
 async def save(
-    conn: AsyncConnection, said: Sequence[tuple[NodeRecord, str]], now: datetime
+    conn: AsyncConnection, reports: Sequence[tuple[NodeRecord, str]], now: datetime
 ) -> None:
     """Write new records of nodes that the caller has locked, each with its last error."""
-    records = [record for record, _ in said]
-    given = {
+    records = [record for record, _ in reports]
+    parameters = {
         "ids": [r.node_id for r in records],
         "seqs": [r.heartbeat_seq for r in records],
         "phases": [str(r.phase) for r in records],
@@ -173,17 +173,17 @@ async def save(
         "short": [r.out_of_memory for r in records],
         "non_retryable": [r.non_retryable for r in records],
         "unhealthy": [r.unhealthy_at for r in records],
-        "errors": [error for _, error in said],
+        "errors": [error for _, error in reports],
     }
-    await conn.execute(_SAVE, given | {"now": now})
+    await conn.execute(_SAVE, parameters | {"now": now})
 
 
 async def standing_directives(
-    conn: AsyncConnection, asked: Sequence[tuple[str, int]]
+    conn: AsyncConnection, requests: Sequence[tuple[str, int]]
 ) -> dict[tuple[str, int], StandingDirective]:
     """Return directives by node and the last directive number that it has, for known nodes."""
-    given = {"ids": [node for node, _ in asked], "afters": [after for _, after in asked]}
-    found = await conn.execute(_LOOK, given)
+    parameters = {"ids": [node for node, _ in requests], "afters": [after for _, after in requests]}
+    rows = await conn.execute(_STANDING_DIRECTIVES, parameters)
     return {
         (r.id, r.after): StandingDirective(
             epoch=r.epoch,
@@ -192,8 +192,8 @@ async def standing_directives(
             number=r.directive_number,
             registered_at=r.registered_at,
             stop_by=r.stop_by,
-            over=r.over,
+            is_ending=r.is_ending,
             generation=Generation.from_dict(r.content) if r.content else None,
         )
-        for r in found
+        for r in rows
     }

@@ -20,8 +20,8 @@ from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 from service.domain.spot.capacity_traces import spot_pool_of
 from service.domain.states import CapacityType, Outcome
 
-SEEN = timedelta(days=30)  # older holds say little about today
-_MOST = 500  # attempts that one query reads
+HISTORY_WINDOW = timedelta(days=30)  # older holds say little about today
+_MAX_ATTEMPTS = 500  # attempts that one query reads
 _c = attempts.c
 _OVER_AT = func.coalesce(_c.over_at, _c.since)
 
@@ -44,40 +44,44 @@ async def holds_by_offering(
     hold too; the next hold begins at the age that was reached.
     """
     ended = case((_c.outcome.is_not(None), _OVER_AT), else_=now)
-    told = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
+    columns = (*rows.columns(attempts), _c.outcome, _c.ran_at, _c.outlived, ended.label("ended"))
     query = (
-        select(*told)
-        .where(rows.among(attempts, offerings), _c.ran_at.is_not(None), _c.created_at > now - SEEN)
+        select(*columns)
+        .where(
+            rows.among(attempts, offerings),
+            _c.ran_at.is_not(None),
+            _c.created_at > now - HISTORY_WINDOW,
+        )
         .order_by(_c.created_at.desc())
-        .limit(_MOST)
+        .limit(_MAX_ATTEMPTS)
     )
-    lives: dict[Offering, list[tuple[float, bool]]] = {}
+    holds: dict[Offering, list[tuple[float, bool]]] = {}
     later: dict[Offering, Exposure] = {}
     evicted: dict[Offering, float] = {}
     for row in await conn.execute(query):
         offering = rows.of(row)
-        taken = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
-        (_, first), *more = _lives(row)
-        lives.setdefault(offering, []).append(first)
-        for begun, life in more:
-            later[offering] = later.get(offering, NO_EXPOSURE) + Exposure.of([life], begun)
-        if taken:
-            ago = (now - max(taken)).total_seconds()
+        evictions = [*row.outlived, *([row.ended] if row.outcome == Outcome.EVICTED else [])]
+        (_, first), *continued = _split_hold(row)
+        holds.setdefault(offering, []).append(first)
+        for age, life in continued:
+            later[offering] = later.get(offering, NO_EXPOSURE) + Exposure.of([life], age)
+        if evictions:
+            ago = (now - max(evictions)).total_seconds()
             evicted[offering] = min(ago, evicted.get(offering, ago))
     return {
         o: OfferingExperience(
-            holds=Exposure.of(seen) + later.get(o, NO_EXPOSURE), evicted_s=evicted.get(o)
+            holds=Exposure.of(lifetimes) + later.get(o, NO_EXPOSURE), evicted_s=evicted.get(o)
         )
-        for o, seen in lives.items()
+        for o, lifetimes in holds.items()
     }
 
 
-def _lives(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
+def _split_hold(row: _Hold) -> list[tuple[float, tuple[float, bool]]]:
     """Cut a hold at each eviction: age in hours at the start, hours held, and whether evicted."""
     ends = [*row.outlived, row.ended]
     ages = [max((at - row.ran_at).total_seconds() / 3600, 0.0) for at in ends]
-    taken = [True] * len(row.outlived) + [row.outcome == Outcome.EVICTED]
-    parts = zip(pairwise([0.0, *ages]), taken, strict=True)
+    evicted = [True] * len(row.outlived) + [row.outcome == Outcome.EVICTED]
+    parts = zip(pairwise([0.0, *ages]), evicted, strict=True)
     return [(since, (max(to - since, 0.0), end)) for (since, to), end in parts]
 
 
@@ -91,40 +95,40 @@ async def capacity_history(
     spots = {o for o in offerings if o.capacity_type is CapacityType.SPOT}
     if not spots:
         return NO_HISTORY
-    found = await request_outcomes(conn, spots, nodes, now)
-    returned = await _returned(conn, now)
-    told = await market.bands(conn, map(spot_pool_of, spots))
-    bands = {o: told[spot_pool_of(o)].band.per_hour for o in spots if spot_pool_of(o) in told}
-    return replace(found, returned=returned, bands=bands)
+    history = await request_outcomes(conn, spots, nodes, now)
+    returned = await _count_returns(conn, now)
+    reports = await market.bands(conn, map(spot_pool_of, spots))
+    bands = {o: reports[spot_pool_of(o)].band.per_hour for o in spots if spot_pool_of(o) in reports}
+    return replace(history, returned=returned, bands=bands)
 
 
 async def request_outcomes(
     conn: AsyncConnection, spots: Collection[Offering], nodes: int, now: datetime
 ) -> CapacityHistory:
     """Return the history of requests for Spot offerings alone, in one query."""
-    answers = [_answer(row) for row in await conn.execute(_answers(spots, now))]
+    answers = [_parse_outcome(row) for row in await conn.execute(_outcomes_query(spots, now))]
     return CapacityHistory.of(answers, spots, nodes, now)
 
 
-def _answers(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
-    there = rows.among(attempts, spots)
+def _outcomes_query(spots: Iterable[Offering], now: datetime) -> Select[tuple[object, ...]]:
+    in_offerings = rows.among(attempts, spots)
     columns = (*rows.columns(attempts), _c.job_id, _c.instance_count)
     outlived = _c.outlived[func.cardinality(_c.outlived)].label("outlived_at")
-    told = (*columns, _c.created_at, _c.outcome, _OVER_AT.label("over_at"), outlived)
+    selected = (*columns, _c.created_at, _c.outcome, _OVER_AT.label("over_at"), outlived)
     kinds = (_c.ran_at.is_not(None), _c.outcome == Outcome.NO_CAPACITY)  # an index for each
     newest = [
-        select(*told)
-        .where(there, kind, _c.created_at > now - SEEN)
+        select(*selected)
+        .where(in_offerings, kind, _c.created_at > now - HISTORY_WINDOW)
         .order_by(_c.created_at.desc())
-        .limit(_MOST)
+        .limit(_MAX_ATTEMPTS)
         .subquery()
         for kind in kinds
     ]
-    both = union_all(*(select(part) for part in newest)).subquery()
-    return select(*both.c)
+    union = union_all(*(select(newest_of_kind) for newest_of_kind in newest)).subquery()
+    return select(*union.c)
 
 
-def _answer(row: Row[tuple[object, ...]]) -> RequestOutcome:
+def _parse_outcome(row: Row[tuple[object, ...]]) -> RequestOutcome:
     granted = row.outcome != Outcome.NO_CAPACITY
     return RequestOutcome(
         offering=rows.of(row),
@@ -137,18 +141,18 @@ def _answer(row: Row[tuple[object, ...]]) -> RequestOutcome:
     )
 
 
-async def _returned(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
+async def _count_returns(conn: AsyncConnection, now: datetime) -> tuple[int, int]:
     """Count moves of any job from on demand to Spot, and how many of them Spot accepted."""
-    then = attempts.alias("then")
-    left = (_c.capacity_type == CapacityType.ON_DEMAND, _c.outcome == Outcome.PAUSED)
-    found = then.c.ran_at.is_not(None)
+    following = attempts.alias("then")
+    left_on_demand = (_c.capacity_type == CapacityType.ON_DEMAND, _c.outcome == Outcome.PAUSED)
+    is_granted = following.c.ran_at.is_not(None)
     query = (
-        select(func.count(), func.count().filter(found))
+        select(func.count(), func.count().filter(is_granted))
         .select_from(attempts)
-        .join(then, (then.c.job_id == _c.job_id) & (then.c.number == _c.number + 1))
-        .where(*left, _c.reason == RETURNS_TO_SPOT, _c.created_at > now - SEEN)
-        .where(then.c.capacity_type == CapacityType.SPOT)
-        .where(found | (then.c.outcome == Outcome.NO_CAPACITY))
+        .join(following, (following.c.job_id == _c.job_id) & (following.c.number == _c.number + 1))
+        .where(*left_on_demand, _c.reason == RETURNS_TO_SPOT, _c.created_at > now - HISTORY_WINDOW)
+        .where(following.c.capacity_type == CapacityType.SPOT)
+        .where(is_granted | (following.c.outcome == Outcome.NO_CAPACITY))
     )
     moved, accepted = (await conn.execute(query)).one()
     return moved, accepted

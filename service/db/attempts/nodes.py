@@ -20,10 +20,10 @@ from service.domain.states import ATTEMPT_WITH_NODES
 from trainer.contract import DirectiveKind, NodePhase, Span
 
 MOST_SPANS = 2000  # per node; further ones are dropped
-_MOST_FORGOTTEN = 1000  # directives to a node that a restored database may lack
+_MAX_LOST_DIRECTIVES = 1000  # directives to a node that a restored database may lack
 _NOT_COLUMNS = {"node_id", "heard_at", "registered_at"}
-_PLAIN = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
-RECORD = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN)]
+_PLAIN_COLUMNS = [name for name in NodeRecord.__dataclass_fields__ if name not in _NOT_COLUMNS]
+RECORD_COLUMNS = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN_COLUMNS)]
 
 _DIRECT = text("""
 with told as (
@@ -65,30 +65,30 @@ async def add_all(
     """Write the nodes that have no row; return them. Of two boots at once the first wins."""
     if not new:
         return {}
-    by_id = {one.record.node_id: one.record for one in new}
-    given = {
+    by_id = {registration.record.node_id: registration.record for registration in new}
+    parameters = {
         "ids": list(by_id),
-        "attempts": [one.record.attempt_id for one in new],
-        "vms": [one.record.vm_id for one in new],
-        "names": [one.name for one in new],
-        "addresses": [one.record.address for one in new],
-        "boots": [one.record.boot_id for one in new],
-        "spans": [json.dumps(one.spans) for one in new],
+        "attempts": [registration.record.attempt_id for registration in new],
+        "vms": [registration.record.vm_id for registration in new],
+        "names": [registration.name for registration in new],
+        "addresses": [registration.record.address for registration in new],
+        "boots": [registration.record.boot_id for registration in new],
+        "spans": [json.dumps(registration.spans) for registration in new],
     }
-    made = await conn.execute(_ADD, given | {"phase": str(NodePhase.READY), "now": now})
-    return {id_: by_id[id_] for id_ in made.scalars()}
+    added = await conn.execute(_ADD, parameters | {"phase": str(NodePhase.READY), "now": now})
+    return {id_: by_id[id_] for id_ in added.scalars()}
 
 
 async def lock(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """Return the record, locked until the transaction ends; None if there is no such node."""
-    query = select(*RECORD).where(nodes.c.id == node_id).with_for_update()
+    query = select(*RECORD_COLUMNS).where(nodes.c.id == node_id).with_for_update()
     row = (await conn.execute(query)).one_or_none()
     return record(row) if row else None
 
 
 async def find(conn: AsyncConnection, node_id: str) -> NodeRecord | None:
     """Return the record; None if there is no such node."""
-    row = (await conn.execute(select(*RECORD).where(nodes.c.id == node_id))).one_or_none()
+    row = (await conn.execute(select(*RECORD_COLUMNS).where(nodes.c.id == node_id))).one_or_none()
     return record(row) if row else None
 
 
@@ -107,7 +107,7 @@ async def name_of(conn: AsyncConnection, node_id: str) -> str:
 
 async def of_attempt(conn: AsyncConnection, attempt_id: str) -> list[NodeRecord]:
     """Return every node that ever registered for the attempt."""
-    query = select(*RECORD).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
+    query = select(*RECORD_COLUMNS).where(nodes.c.attempt_id == attempt_id).order_by(nodes.c.id)
     return [record(r) for r in await conn.execute(query)]
 
 
@@ -115,19 +115,21 @@ async def of_attempts(
     conn: AsyncConnection, attempt_ids: Sequence[str]
 ) -> dict[str, list[NodeRecord]]:
     """Return every node that ever registered for these attempts, by attempt."""
-    query = select(*RECORD).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
-    found: dict[str, list[NodeRecord]] = defaultdict(list)
+    query = (
+        select(*RECORD_COLUMNS).where(among(nodes.c.attempt_id, attempt_ids)).order_by(nodes.c.id)
+    )
+    records: dict[str, list[NodeRecord]] = defaultdict(list)
     for row in await conn.execute(query):
-        found[row.attempt_id].append(record(row))
-    return found
+        records[row.attempt_id].append(record(row))
+    return records
 
 
 async def save(conn: AsyncConnection, record: NodeRecord, **extra: Any) -> None:  # noqa: ANN401
     """Write a record, new or known."""
     values = {k: v for k, v in asdict(record).items() if k not in _NOT_COLUMNS}
     values |= {"heard_at": datetime.fromtimestamp(record.heard_at, UTC), **extra}
-    fresh = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
-    statement = upsert(nodes).values(fresh)
+    row = {"id": record.node_id, "name": "", "registered_at": values["heard_at"], **values}
+    statement = upsert(nodes).values(row)
     await conn.execute(statement.on_conflict_do_update(index_elements=["id"], set_=values))
 
 
@@ -142,19 +144,19 @@ async def direct_all(
     """Give nodes their directives, where they are new; lock the nodes in one order."""
     if not orders:
         return
-    query = select(*RECORD).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
-    found = [record(row) for row in await conn.execute(query.with_for_update())]
-    assert len(found) == len(orders), "a member of a generation has a row"
-    after = [apply_directive(known, *orders[known.node_id]) for known in found]
-    news = [new for new, known in zip(after, found, strict=True) if new != known]
-    if news:
-        given = {
-            "ids": [n.node_id for n in news],
-            "seqs": [n.directive_seq for n in news],
-            "kinds": [str(n.directive_kind) for n in news],
-            "numbers": [n.directive_number for n in news],
+    query = select(*RECORD_COLUMNS).where(among(nodes.c.id, orders)).order_by(nodes.c.id)
+    records = [record(row) for row in await conn.execute(query.with_for_update())]
+    assert len(records) == len(orders), "a member of a generation has a row"
+    after = [apply_directive(current, *orders[current.node_id]) for current in records]
+    changed = [new for new, current in zip(after, records, strict=True) if new != current]
+    if changed:
+        parameters = {
+            "ids": [n.node_id for n in changed],
+            "seqs": [n.directive_seq for n in changed],
+            "kinds": [str(n.directive_kind) for n in changed],
+            "numbers": [n.directive_number for n in changed],
         }
-        await conn.execute(_DIRECT, given | {"channel": notify.CHANNEL})
+        await conn.execute(_DIRECT, parameters | {"channel": notify.CHANNEL})
 
 
 async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> None:
@@ -164,16 +166,20 @@ async def record_acknowledged(conn: AsyncConnection, node: str, number: int) -> 
     never sent it.
     """
     c = nodes.c
-    ours = (c.id == node, c.directive_seq < number, c.directive_seq >= number - _MOST_FORGOTTEN)
-    await conn.execute(update(nodes).where(*ours).values(directive_seq=number + 1))
+    conditions = (
+        c.id == node,
+        c.directive_seq < number,
+        c.directive_seq >= number - _MAX_LOST_DIRECTIVES,
+    )
+    await conn.execute(update(nodes).where(*conditions).values(directive_seq=number + 1))
 
 
 async def are_all_silent(conn: AsyncConnection, since: datetime) -> bool:
     """Return whether nodes should exist, but none of any attempt was heard after ``since``."""
     live = attempts.c.state.in_(ATTEMPT_WITH_NODES)
-    heard = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
-    heard = heard.where(live, nodes.c.heard_at > since)
-    row = await conn.execute(select(exists().where(live), exists(heard)))
+    recent_nodes = select(nodes.c.id).join(attempts, attempts.c.id == nodes.c.attempt_id)
+    recent_nodes = recent_nodes.where(live, nodes.c.heard_at > since)
+    row = await conn.execute(select(exists().where(live), exists(recent_nodes)))
     return row.one() == (True, False)
 
 
@@ -220,15 +226,15 @@ async def reports_of_job(conn: AsyncConnection, job_id: str) -> list[NodeReport]
 async def spans(conn: AsyncConnection, node_id: str) -> list[Span]:
     """Return the time spans that the node has reported; none for a new node."""
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
-    known = (await conn.execute(query)).scalar_one_or_none() or []
-    return [Span.from_dict(s) for s in known]
+    documents = (await conn.execute(query)).scalar_one_or_none() or []
+    return [Span.from_dict(s) for s in documents]
 
 
 async def spans_named(conn: AsyncConnection, attempt_id: str, name: str) -> list[Span]:
     """Return the spans with this name that any node of the attempt has reported."""
     query = select(nodes.c.spans).where(nodes.c.attempt_id == attempt_id)
-    told = (s for spans in (await conn.execute(query)).scalars() for s in spans)
-    return [Span.from_dict(s) for s in told if s["name"] == name]
+    documents = (s for spans in (await conn.execute(query)).scalars() for s in spans)
+    return [Span.from_dict(s) for s in documents if s["name"] == name]
 
 
 async def add_spans(
@@ -238,18 +244,18 @@ async def add_spans(
     if not spans:
         return []
     query = select(nodes.c.spans).where(nodes.c.id == node_id)
-    known = (await conn.execute(query)).scalar_one()
-    room = max(MOST_SPANS - len(known), 0)
-    news = [s for s in spans if s not in known][:room]
-    if news:
-        merged = nodes.c.spans.concat(news)
+    existing = (await conn.execute(query)).scalar_one()
+    room = max(MOST_SPANS - len(existing), 0)
+    added = [s for s in spans if s not in existing][:room]
+    if added:
+        merged = nodes.c.spans.concat(added)
         await conn.execute(update(nodes).where(nodes.c.id == node_id).values(spans=merged))
-    return news
+    return added
 
 
 def record(row: Row[Any]) -> NodeRecord:
     """Return the record that a row of the table holds."""
-    values = {name: getattr(row, name) for name in _PLAIN}
+    values = {name: getattr(row, name) for name in _PLAIN_COLUMNS}
     values["phase"] = NodePhase(row.phase)
     values["directive_kind"] = DirectiveKind(row.directive_kind)
     times = {name: getattr(row, name).timestamp() for name in ("heard_at", "registered_at")}

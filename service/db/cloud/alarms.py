@@ -20,16 +20,21 @@ order by name on conflict (kind, name) do update set since = least(alarms.since,
 
 
 async def record(
-    conn: AsyncConnection, kind: str, names: Collection[str], now: datetime, *, whole: bool = True
+    conn: AsyncConnection,
+    kind: str,
+    names: Collection[str],
+    now: datetime,
+    *,
+    is_complete: bool = True,
 ) -> dict[str, datetime]:
     """Record what a sweep found now; return since when each exists.
 
-    ``whole``: the list is complete, so earlier findings that are not in it are deleted.
+    ``is_complete``: the list is complete, so earlier findings that are not in it are deleted.
     """
     c = alarms.c
-    if whole:
-        others = c.name != all_(literal(list(names), ARRAY(Text)))
-        await conn.execute(delete(alarms).where(c.kind == kind, others))
+    if is_complete:
+        unlisted = c.name != all_(literal(list(names), ARRAY(Text)))
+        await conn.execute(delete(alarms).where(c.kind == kind, unlisted))
     await conn.execute(_ADD, {"kind": kind, "names": list(names), "now": now})
     rows = await conn.execute(select(c.name, c.since).where(c.kind == kind, among(c.name, names)))
     return {row.name: row.since for row in rows}
@@ -40,15 +45,17 @@ async def claim(
     kind: str,
     names: Collection[str],
     now: datetime,
-    again: timedelta | None = None,
+    repeat_after: timedelta | None = None,
 ) -> list[str]:
     """Return the names whose alarm the caller must raise now, in order; no other replica gets them.
 
-    ``again``: the time after which an alarm is repeated; None: never.
+    ``repeat_after``: the time after which an alarm is repeated; None: never.
     """
     c = alarms.c
     # A time far ahead was set by a wrong clock.
-    later = (c.told_at <= now - again, c.told_at > now + again) if again else ()
+    later = (
+        (c.told_at <= now - repeat_after, c.told_at > now + repeat_after) if repeat_after else ()
+    )
     due = or_(c.told_at.is_(None), *later)
-    mine = update(alarms).where(c.kind == kind, among(c.name, names), due).values(told_at=now)
-    return sorted((await conn.execute(mine.returning(c.name))).scalars())
+    statement = update(alarms).where(c.kind == kind, among(c.name, names), due).values(told_at=now)
+    return sorted((await conn.execute(statement.returning(c.name))).scalars())

@@ -40,14 +40,14 @@ async def claim_probe(conn: AsyncConnection, region: str, now: datetime) -> bool
     """Claim the probe of a region whose pause is over; return True to one caller."""
     c = cloud_circuits.c
     ended = (c.shut_until <= now) | (c.shut_until > now + circuit_breaker.FAR)
-    over = update(cloud_circuits).where(c.region == region, ended)
+    statement = update(cloud_circuits).where(c.region == region, ended)
     probing_until = now + circuit_breaker.PROBE
-    taken = await conn.execute(over.values(shut_until=probing_until).returning(c.region))
-    return taken.one_or_none() is not None
+    claimed = await conn.execute(statement.values(shut_until=probing_until).returning(c.region))
+    return claimed.one_or_none() is not None
 
 
 async def record_success(conn: AsyncConnection, region: str) -> None:
     """Close the circuit."""
     c = cloud_circuits.c
-    mine = update(cloud_circuits).where(c.region == region, c.failures > 0)
-    await conn.execute(mine.values(failures=0, shut_until=None))
+    statement = update(cloud_circuits).where(c.region == region, c.failures > 0)
+    await conn.execute(statement.values(failures=0, shut_until=None))

@@ -7,7 +7,7 @@ from typing import Any
 from sqlalchemy import RowMapping, text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-MOST = 500  # attempts, and queued jobs, that are read at once
+MAX_ROWS = 500  # attempts, and queued jobs, that are read at once
 
 # Booting machines have no node yet: their newest serial report is an event.
 _ATTEMPTS = text("""
@@ -92,10 +92,10 @@ async def read_fleet(
     """
     names = ("regions", "sizes", "types", "engines")
     columns = list(zip(*offerings, strict=True)) or [()] * len(names)
-    given: dict[str, Any] = {"project": project, "most": MOST}
-    asked = given | dict(zip(names, map(list, columns), strict=True))
+    parameters: dict[str, Any] = {"project": project, "most": MAX_ROWS}
+    capacity_parameters = parameters | dict(zip(names, map(list, columns), strict=True))
     return FleetRows(
-        capacity=(await conn.execute(_CAPACITY, asked)).mappings().all(),
-        attempts=(await conn.execute(_ATTEMPTS, given)).mappings().all(),
-        waiting=(await conn.execute(_WAITING, given)).mappings().all(),
+        capacity=(await conn.execute(_CAPACITY, capacity_parameters)).mappings().all(),
+        attempts=(await conn.execute(_ATTEMPTS, parameters)).mappings().all(),
+        waiting=(await conn.execute(_WAITING, parameters)).mappings().all(),
     )

@@ -51,23 +51,27 @@ async def take(
 
     One statement. Zero: there were tokens.
     """
-    buckets = {(one.region, kind): b for one in requests for kind, b in one.buckets.items()}
+    buckets = {
+        (request.region, kind): b for request in requests for kind, b in request.buckets.items()
+    }
     counts = Counter[tuple[str, str]]()
-    for one in requests:
-        counts.update(dict.fromkeys(((one.region, kind) for kind in one.buckets), one.count))
-    given = {
+    for request in requests:
+        counts.update(
+            dict.fromkeys(((request.region, kind) for kind in request.buckets), request.count)
+        )
+    parameters = {
         "regions": [region for region, _ in buckets],
         "kinds": [kind for _, kind in buckets],
         "counts": [counts[key] for key in buckets],
         "sizes": [bucket.size for bucket in buckets.values()],
         "rates": [bucket.per_second for bucket in buckets.values()],
     }
-    rows = await conn.execute(_TAKE, given | {"now": now, "far": now + FAR}) if buckets else ()
-    left = {(r.region, r.kind): float(r.tokens) + counts[r.region, r.kind] for r in rows}
+    rows = await conn.execute(_TAKE, parameters | {"now": now, "far": now + FAR}) if buckets else ()
+    tokens = {(r.region, r.kind): float(r.tokens) + counts[r.region, r.kind] for r in rows}
     waits = []
-    for one in requests:
-        for kind in one.buckets:
-            left[one.region, kind] -= one.count
-        of_each = (b.wait(left[one.region, kind]) for kind, b in one.buckets.items())
-        waits.append(max(of_each, default=timedelta(0)))
+    for request in requests:
+        for kind in request.buckets:
+            tokens[request.region, kind] -= request.count
+        bucket_waits = (b.wait(tokens[request.region, kind]) for kind, b in request.buckets.items())
+        waits.append(max(bucket_waits, default=timedelta(0)))
     return waits

@@ -19,19 +19,19 @@ from service.domain.states import ATTEMPT_WITH_NODES, AttemptState
 ALL = "all"  # the one scope: a resource group has the sets of every region
 
 
-async def claim(conn: AsyncConnection, now: datetime, every: timedelta) -> bool:
+async def claim(conn: AsyncConnection, now: datetime, interval: timedelta) -> bool:
     """Claim this round's request for the list; return True to one replica.
 
-    If that replica dies, another one claims the next round, ``every`` later. A round more than two
-    away was set by a clock that is ahead, and is ignored.
+    If that replica dies, another one claims the next round, ``interval`` later. A round more than
+    two away was set by a clock that is ahead, and is ignored.
     """
     c = cloud_listings.c
     first = upsert(cloud_listings).values(scope=ALL, due_at=now).on_conflict_do_nothing()
     await conn.execute(first)
-    due = or_(c.due_at <= now, c.due_at > now + 2 * every)
-    mine = update(cloud_listings).where(c.scope == ALL, due)
-    taken = await conn.execute(mine.values(due_at=now + every).returning(c.scope))
-    return taken.one_or_none() is not None
+    due = or_(c.due_at <= now, c.due_at > now + 2 * interval)
+    statement = update(cloud_listings).where(c.scope == ALL, due)
+    claimed = await conn.execute(statement.values(due_at=now + interval).returning(c.scope))
+    return claimed.one_or_none() is not None
 
 
 async def publish(
@@ -43,9 +43,9 @@ async def publish(
     """
     c = cloud_listings.c
     older = or_(c.listed_at.is_(None), c.listed_at < listed_at, c.listed_at > ahead)
-    told = {s.name: [s.phase, s.capacity] for s in sets}
-    mine = update(cloud_listings).where(c.scope == ALL, older)
-    await conn.execute(mine.values(listed_at=listed_at, sets=told))
+    scale_sets = {s.name: [s.phase, s.capacity] for s in sets}
+    statement = update(cloud_listings).where(c.scope == ALL, older)
+    await conn.execute(statement.values(listed_at=listed_at, sets=scale_sets))
 
 
 async def latest(conn: AsyncConnection, after: datetime | None) -> ScaleSetList | None:
@@ -68,8 +68,8 @@ async def known_scale_sets(conn: AsyncConnection) -> list[tuple[str, KnownScaleS
     """Return ids and scale sets of attempts with nodes or a deferred creation, from their rows."""
     c = attempts.c
     columns = (c.id, c.state, c.instance_count, c.vm_ids, c.seen_at, c.refilled_at)
-    asked = or_(c.state.in_(ATTEMPT_WITH_NODES), c.deferred_call == CloudCall.CREATE)
-    query = select(*columns, c.deferred_call).where(asked, c.engine == Engine.SCALE_SET)
+    condition = or_(c.state.in_(ATTEMPT_WITH_NODES), c.deferred_call == CloudCall.CREATE)
+    query = select(*columns, c.deferred_call).where(condition, c.engine == Engine.SCALE_SET)
     rows = await conn.execute(query)
     return [(row.id, known_scale_set(row)) for row in rows]
 

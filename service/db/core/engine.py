@@ -30,14 +30,14 @@ def make_engine(url: str, *, pool_size: int = 20) -> AsyncEngine:
     transactions only, some milliseconds, and never during a call to Azure or Blob. Three processes
     with a full pool fit under PostgreSQL's usual 100 connections.
     """
-    made = create_async_engine(
+    engine = create_async_engine(
         driver_url(url),
         pool_size=pool_size,
         max_overflow=OVERFLOW,
         connect_args=connection_timeouts(url) | {"options": _options(url)},
     )
-    _try_the_idle(made.pool, made.dialect)
-    return made
+    _ping_idle_connections(engine.pool, engine.dialect)
+    return engine
 
 
 def reading(engine: AsyncEngine) -> AsyncEngine:
@@ -47,23 +47,23 @@ def reading(engine: AsyncEngine) -> AsyncEngine:
 
 def driver_url(url: str) -> str:
     """Return the URL with the driver that service and Alembic share."""
-    scheme, rest = url.split("://", 1)
-    return f"postgresql+psycopg://{rest}" if scheme in ("postgres", "postgresql") else url
+    scheme, remainder = url.split("://", 1)
+    return f"postgresql+psycopg://{remainder}" if scheme in ("postgres", "postgresql") else url
 
 
 def connection_timeouts(url: str) -> dict[str, Any]:
     """Return our default timeouts of a connection, without those that the URL sets."""
-    given = make_url(driver_url(url)).query
-    return {name: value for name, value in _TIMEOUTS.items() if name not in given}
+    query = make_url(driver_url(url)).query
+    return {name: value for name, value in _TIMEOUTS.items() if name not in query}
 
 
 def _options(url: str) -> str:
     """Return the options of PostgreSQL sessions; those of the URL come last and win."""
-    given = make_url(url).query.get("options", "")
-    return f"-c idle_in_transaction_session_timeout={FROZEN_SECONDS}s {given}"
+    options = make_url(url).query.get("options", "")
+    return f"-c idle_in_transaction_session_timeout={FROZEN_SECONDS}s {options}"
 
 
-def _try_the_idle(pool: Pool, dialect: Dialect) -> None:
+def _ping_idle_connections(pool: Pool, dialect: Dialect) -> None:
     """Ping connections at checkout as SQLAlchemy's pre-ping does, but skip recently used ones.
 
     A ping costs a third of a small query. If the server vanishes within that moment, the next query

@@ -113,31 +113,33 @@ async def claim_due(conn: AsyncConnection, due: DueQuery, now: datetime, limit: 
         return []
     token = uuid4().hex
     lease = {"lease_token": token, "lease_expires_at": now + LEASE}
-    mine = update(due.table).where(among(due.table.c.id, ids)).values(lease).returning(due.table)
-    return [Claim(due.table, r.id, token, r.hints, r) for r in await conn.execute(mine)]
+    statement = (
+        update(due.table).where(among(due.table.c.id, ids)).values(lease).returning(due.table)
+    )
+    return [Claim(due.table, r.id, token, r.hints, r) for r in await conn.execute(statement)]
 
 
 class LeaseRenewer:
     """Renews leases in the background for as long as their steps take, all of a table together."""
 
     def __init__(
-        self, engine: AsyncEngine, now: Callable[[], datetime], every: float = RENEW_SECONDS
+        self, engine: AsyncEngine, now: Callable[[], datetime], interval: float = RENEW_SECONDS
     ) -> None:
-        self._engine, self._now, self._every = engine, now, every
+        self._engine, self._now, self._every = engine, now, interval
         self._held: dict[str, list[Claim]] = {}  # by table
         self._renewing: asyncio.Task[None] | None = None
 
     @asynccontextmanager
     async def renewing(self, claim: Claim) -> AsyncIterator[None]:
         """Renew the claim's lease until the block ends."""
-        mine = self._held.setdefault(claim.table.name, [])
-        mine.append(claim)
+        claims = self._held.setdefault(claim.table.name, [])
+        claims.append(claim)
         if self._renewing is None or self._renewing.done():
             self._renewing = asyncio.create_task(self._renew())
         try:
             yield
         finally:
-            mine.remove(claim)
+            claims.remove(claim)
             if not any(self._held.values()):
                 idle, self._renewing = self._renewing, None
                 if idle is not None:
@@ -148,16 +150,16 @@ class LeaseRenewer:
         """Renew all held leases periodically; the next write of a step detects a lost one."""
         while True:
             await asyncio.sleep(self._every)
-            for claims in [list(held) for held in self._held.values() if held]:
+            for claims in [list(group) for group in self._held.values() if group]:
                 c = claims[0].table.c
                 tokens = {claim.token for claim in claims}
-                mine = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
-                ours = select(c.id).where(*mine).order_by(c.id)
+                conditions = (among(c.id, (x.row_id for x in claims)), among(c.lease_token, tokens))
+                query = select(c.id).where(*conditions).order_by(c.id)
                 # Skip locked rows: the other leases would expire while this waits for one.
-                ours = ours.with_for_update(key_share=True, skip_locked=True)
+                query = query.with_for_update(key_share=True, skip_locked=True)
                 with suppress(SQLAlchemyError):  # the database is away: retry next round
                     async with self._engine.begin() as conn:
-                        ids = (await conn.execute(ours)).scalars()
+                        ids = (await conn.execute(query)).scalars()
                         later = update(claims[0].table).where(among(c.id, ids))
                         await conn.execute(later.values(lease_expires_at=self._now() + LEASE))
 
@@ -167,17 +169,17 @@ async def renewing(
     engine: AsyncEngine,
     claim: Claim,
     now: Callable[[], datetime],
-    every: float = RENEW_SECONDS,
+    interval: float = RENEW_SECONDS,
 ) -> AsyncIterator[None]:
     """Renew one lease in the background for as long as its step takes."""
-    async with LeaseRenewer(engine, now, every).renewing(claim):
+    async with LeaseRenewer(engine, now, interval).renewing(claim):
         yield
 
 
 async def write(conn: AsyncConnection, claim: Claim, **values: object) -> None:
     """Change the claimed row and keep the lease, or raise LeaseLost."""
-    mine = update(claim.table).where(*_mine(claim))
-    done = await conn.execute(mine.values(**values).returning(claim.table.c.id))
+    statement = update(claim.table).where(*_lease_conditions(claim))
+    done = await conn.execute(statement.values(**values).returning(claim.table.c.id))
     if done.one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
@@ -209,7 +211,7 @@ async def release(
 
 async def release_all(
     conn: AsyncConnection,
-    given: Sequence[tuple[Claim, datetime]],
+    releases: Sequence[tuple[Claim, datetime]],
     now: datetime,
     deferrals: Mapping[str, Deferral] = MappingProxyType({}),
 ) -> set[str]:
@@ -218,19 +220,19 @@ async def release_all(
     Rows are locked in one order, so that two batches cannot deadlock. ``deferrals``: by row, the
     deferred calls to keep; all others are cleared.
     """
-    if not given:
+    if not releases:
         return set()
-    (table,) = {claim.table for claim, _ in given}
+    (table,) = {claim.table for claim, _ in releases}
     values: dict[str, list[Any]] = {
-        "ids": [claim.row_id for claim, _ in given],
-        "tokens": [claim.token for claim, _ in given],
-        "states": [claim.row.state for claim, _ in given],
-        "hints": [claim.hints for claim, _ in given],
-        "due": [due_at for _, due_at in given],
+        "ids": [claim.row_id for claim, _ in releases],
+        "tokens": [claim.token for claim, _ in releases],
+        "states": [claim.row.state for claim, _ in releases],
+        "hints": [claim.hints for claim, _ in releases],
+        "due": [due_at for _, due_at in releases],
     }
-    kept = [deferrals.get(claim.row_id) for claim, _ in given]
-    values["calls"] = [one.call if one else None for one in kept]
-    values["untils"] = [one.until if one else None for one in kept]
+    retained = [deferrals.get(claim.row_id) for claim, _ in releases]
+    values["calls"] = [deferral.call if deferral else None for deferral in retained]
+    values["untils"] = [deferral.until if deferral else None for deferral in retained]
     leased = among(table.c.lease_token, values["tokens"])
     await locks.before_writing(conn, table, values["ids"], leased)
     done = await conn.execute(_RELEASE[table.name], values | {"now": now})
@@ -254,15 +256,15 @@ async def lock_all_claimed(conn: AsyncConnection, claims: Sequence[Claim]) -> di
     that two batches cannot deadlock.
     """
     table = claims[0].table
-    of_ours = {claim.row_id: claim for claim in claims}
+    by_id = {claim.row_id: claim for claim in claims}
     c = table.c
     columns = (c.id, c.lease_token, c.state, c.hints)
-    query = select(*columns).where(among(c.id, of_ours)).order_by(c.id)
+    query = select(*columns).where(among(c.id, by_id)).order_by(c.id)
     rows = await conn.execute(query.with_for_update(key_share=True))
     return {
         row.id: row.hints
         for row in rows
-        if (row.lease_token, row.state) == (of_ours[row.id].token, of_ours[row.id].row.state)
+        if (row.lease_token, row.state) == (by_id[row.id].token, by_id[row.id].row.state)
     }
 
 
@@ -272,15 +274,19 @@ async def lock_claimed(conn: AsyncConnection, claim: Claim, *, unchanged: bool =
     ``unchanged``: also raise it if the row has had a request or news since it was claimed.
     """
     same = [claim.table.c.hints == claim.hints] if unchanged else []
-    mine = select(claim.table.c.id).where(*_mine(claim), *same).with_for_update(key_share=True)
-    if (await conn.execute(mine)).one_or_none() is None:
+    query = (
+        select(claim.table.c.id)
+        .where(*_lease_conditions(claim), *same)
+        .with_for_update(key_share=True)
+    )
+    if (await conn.execute(query)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
 async def check(conn: AsyncConnection, claim: Claim) -> None:
     """Raise LeaseLost if the row is not ours any more; for use right before an external effect."""
-    mine = select(claim.table.c.id).where(*_mine(claim))
-    if (await conn.execute(mine)).one_or_none() is None:
+    query = select(claim.table.c.id).where(*_lease_conditions(claim))
+    if (await conn.execute(query)).one_or_none() is None:
         raise LeaseLost(f"{claim.table.name} {claim.row_id}")
 
 
@@ -302,8 +308,8 @@ async def enqueue_all_by(
     by = {row_id: max(moment, now) for row_id, moment in at.items()}
     later = table.c.due_at > min(by.values())
     if ids := await locks.lock_rows(conn, table, by, later):
-        given = {"ids": ids, "ats": [by[id_] for id_ in ids]}
-        await conn.execute(_ENQUEUE_BY[table.name], given)
+        parameters = {"ids": ids, "ats": [by[id_] for id_ in ids]}
+        await conn.execute(_ENQUEUE_BY[table.name], parameters)
     if now in by.values():
         await notify.notify(conn, notify.DUE)
 
@@ -313,8 +319,8 @@ def _enqueued(table: Table, now: datetime) -> Update:
     return update(table).values(due_at=func.least(c.due_at, now), hints=c.hints + 1)
 
 
-def _mine(claim: Claim) -> tuple[ColumnElement[bool], ...]:
-    mine = [claim.table.c.id == claim.row_id, claim.table.c.lease_token == claim.token]
+def _lease_conditions(claim: Claim) -> tuple[ColumnElement[bool], ...]:
+    conditions = [claim.table.c.id == claim.row_id, claim.table.c.lease_token == claim.token]
     if "state" in claim.table.c:
-        mine.append(claim.table.c.state == claim.row.state)
-    return tuple(mine)
+        conditions.append(claim.table.c.state == claim.row.state)
+    return tuple(conditions)

@@ -15,20 +15,20 @@ from service.db.schema.columns import among
 
 
 async def lock_rows(
-    conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
+    conn: AsyncConnection, table: Table, ids: Collection[str], *conditions: ColumnElement[bool]
 ) -> list[str]:
-    """Lock the rows of ``ids`` that exist and meet ``such``; return their ids, sorted."""
-    mine = select(table.c.id).where(among(table.c.id, ids), *such).order_by(table.c.id)
-    return list((await conn.execute(mine.with_for_update(key_share=True))).scalars())
+    """Lock the rows of ``ids`` that exist and meet ``conditions``; return their ids, sorted."""
+    query = select(table.c.id).where(among(table.c.id, ids), *conditions).order_by(table.c.id)
+    return list((await conn.execute(query.with_for_update(key_share=True))).scalars())
 
 
 async def before_writing(
-    conn: AsyncConnection, table: Table, ids: Collection[str], *such: ColumnElement[bool]
+    conn: AsyncConnection, table: Table, ids: Collection[str], *conditions: ColumnElement[bool]
 ) -> None:
-    """Lock rows as ``take`` does, ahead of a write to several; a single row needs no order.
+    """Lock rows as ``lock_rows`` does, ahead of a write to several; a single row needs no order.
 
-    The write must check ``such`` again. Without ``such`` a batch waits for rows that it will not
-    write.
+    The write must check ``conditions`` again. Without them a batch waits for rows that it will
+    not write.
     """
     if len(ids) > 1:
-        await lock_rows(conn, table, ids, *such)
+        await lock_rows(conn, table, ids, *conditions)

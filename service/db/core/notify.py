@@ -38,8 +38,8 @@ class Listener:
     def __init__(self, url: str) -> None:
         self._url = url.replace("+psycopg", "", 1)
         self._waiting: dict[str, set[asyncio.Event]] = defaultdict(set)
-        self._noted: dict[str, list[set[str]]] = defaultdict(list)  # by kind
-        self.hears = False  # whether the connection stands, as far as is known
+        self._collected: dict[str, list[set[str]]] = defaultdict(list)  # by kind
+        self.is_connected = False  # whether the connection stands, as far as is known
         self.name = replicas.name_of(gethostname(), uuid4().hex[:8])  # of this replica
         self._application_name = ""
 
@@ -71,14 +71,16 @@ class Listener:
                 del self._waiting[topic]
 
     @contextmanager
-    def noting(self, kind: str) -> Iterator[set[str]]:
+    def collecting(self, kind: str) -> Iterator[set[str]]:
         """Yield a set that collects every notified topic `kind:...`."""
-        noted: set[str] = set()
-        self._noted[kind].append(noted)
+        collected: set[str] = set()
+        self._collected[kind].append(collected)
         try:
-            yield noted
+            yield collected
         finally:
-            self._noted[kind] = [other for other in self._noted[kind] if other is not noted]
+            self._collected[kind] = [
+                topics for topics in self._collected[kind] if topics is not collected
+            ]
 
     async def run(self) -> None:
         """Listen until cancelled; reconnect after a lost connection, and wake every subscriber."""
@@ -87,7 +89,7 @@ class Listener:
                 with suppress(psycopg.Error):
                     await self._listen()
             finally:
-                self.hears = False
+                self.is_connected = False
                 self.wake(*self._waiting)
             await asyncio.sleep(_RECONNECT_SECONDS)
 
@@ -99,7 +101,7 @@ class Listener:
         async with conn:
             await conn.execute(f"listen {CHANNEL}")
             self.wake(*self._waiting)  # notifications before LISTEN are lost
-            self.hears = True
+            self.is_connected = True
             async for notice in conn.notifies():
                 self.wake(notice.payload)
 
@@ -108,14 +110,14 @@ class Listener:
         for topic in topics:
             for event in self._waiting.get(topic, ()):
                 event.set()
-            if noted := self._noted.get(topic.partition(":")[0]):
-                self._note(topic, noted)
+            if topic_sets := self._collected.get(topic.partition(":")[0]):
+                self._collect(topic, topic_sets)
 
-    def _note(self, topic: str, noted: list[set[str]]) -> None:
-        kind, _, rest = topic.partition(":")
-        if rest and topic != any_of(kind):
-            for one in noted:
-                one.add(topic)
+    def _collect(self, topic: str, topic_sets: list[set[str]]) -> None:
+        kind, _, name = topic.partition(":")
+        if name and topic != any_of(kind):
+            for topics in topic_sets:
+                topics.add(topic)
             for event in self._waiting.get(any_of(kind), ()):
                 event.set()
 
@@ -125,6 +127,6 @@ async def wait(event: asyncio.Event, seconds: float) -> bool:
     with suppress(TimeoutError):
         async with asyncio.timeout(seconds):  # wait_for would make a task for each
             await event.wait()
-    happened = event.is_set()
+    is_notified = event.is_set()
     event.clear()
-    return happened
+    return is_notified

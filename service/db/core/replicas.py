@@ -41,9 +41,9 @@ def application_name(name: str, command: str, release: str | None) -> str:
 
 async def connected_replicas(conn: AsyncConnection) -> list[Replica]:
     """Return the replicas that listen now, the oldest connection first."""
-    found = []
+    replicas = []
     for row in await conn.execute(_LISTENING, {"ours": f"{_MARK} %"}):
         _, command, release, name = row.application_name.split(" ", 3)
         release = None if release == _UNKNOWN else release
-        found.append(Replica(name, command, release, row.backend_start))
-    return found
+        replicas.append(Replica(name, command, release, row.backend_start))
+    return replicas

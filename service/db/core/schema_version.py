@@ -22,11 +22,11 @@ class KnownMigrations:
         An unknown revision is a later release's: migrations expand first, so this release runs on
         it.
         """
-        there = await _revision(conn)
-        if there == self.newest or (there is not None and there not in self.known):
+        revision = await _revision(conn)
+        if revision == self.newest or (revision is not None and revision not in self.known):
             return ""
         return (
-            f"The schema is {there or 'empty'}, this release needs {self.newest}: run"
+            f"The schema is {revision or 'empty'}, this release needs {self.newest}: run"
             " `python -m service.main migrate`."
         )
 

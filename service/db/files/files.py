@@ -25,7 +25,7 @@ from service.db.schema.tables import jobs
 from service.domain.states import JOB_TERMINAL
 
 CONTAINER = "files"
-_AT_ONCE = 10_000  # ids in one query
+_BATCH_SIZE = 10_000  # ids in one query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,15 +58,15 @@ class File:
 
 
 _COLUMNS = [files.c[name] for name in File.__dataclass_fields__]
-_LONG = ("warnings", "longest", "members", "labels")
-_BRIEF = [column for column in _COLUMNS if column.name not in _LONG]
+_LONG_COLUMNS = ("warnings", "longest", "members", "labels")
+_LIST_COLUMNS = [column for column in _COLUMNS if column.name not in _LONG_COLUMNS]
 
 
 def _visible(project_id: str | BindParameter[str]) -> tuple[ColumnElement[bool], ...]:
     return (files.c.project_id == project_id, files.c.deleted_at.is_(None))
 
 
-_HOLD = (
+_LOCK_FILES = (
     select(files.c.id)
     .where(
         files.c.id.in_(bindparam("ids", expanding=True)),
@@ -84,8 +84,8 @@ async def add(conn: AsyncConnection, file: File) -> None:
 
 async def lock_for_use(conn: AsyncConnection, project_id: str, ids: Iterable[str]) -> set[str]:
     """Protect files from deletion until the transaction ends; return the ids that exist."""
-    held = await conn.execute(_HOLD, {"project_id": project_id, "ids": list(ids)})
-    return set(held.scalars())
+    rows = await conn.execute(_LOCK_FILES, {"project_id": project_id, "ids": list(ids)})
+    return set(rows.scalars())
 
 
 async def find(conn: AsyncConnection, project_id: str, file_id: str) -> File | None:
@@ -118,7 +118,7 @@ async def page(
 
     Their warnings, longest rows, members and labels are left out: a page may hold 10,000 files.
     """
-    query = select(*_BRIEF).where(*_visible(project_id))
+    query = select(*_LIST_COLUMNS).where(*_visible(project_id))
     if purpose:
         query = query.where(files.c.purpose == purpose)
     if after:
@@ -150,8 +150,8 @@ async def mark_deleted(conn: AsyncConnection, file_id: str, now: datetime) -> No
 
 async def was_deleted(conn: AsyncConnection, project_id: str, file_id: str) -> bool:
     """Return whether the project had the file and has deleted it."""
-    mine = (files.c.id == file_id, files.c.project_id == project_id)
-    query = select(exists().where(*mine, files.c.deleted_at.is_not(None)))
+    conditions = (files.c.id == file_id, files.c.project_id == project_id)
+    query = select(exists().where(*conditions, files.c.deleted_at.is_not(None)))
     return bool((await conn.execute(query)).scalar_one())
 
 
@@ -162,13 +162,13 @@ async def dead_and_unknown(
 
     Uploads are read first: one that becomes a file in between is seen twice, not missed.
     """
-    known: dict[str, bool] = {}
+    is_ended: dict[str, bool] = {}
     for id_, ended_at in ((uploads.c.id, uploads.c.given_up_at), (files.c.id, files.c.deleted_at)):
-        for start in range(0, len(ids), _AT_ONCE):
-            some = id_.in_(ids[start : start + _AT_ONCE])
-            found = await conn.execute(select(id_, ended_at.is_not(None)).where(some))
-            known.update((i, ended) for i, ended in found)
-    return [i for i in ids if known.get(i)], [i for i in ids if i not in known]
+        for start in range(0, len(ids), _BATCH_SIZE):
+            in_batch = id_.in_(ids[start : start + _BATCH_SIZE])
+            rows = await conn.execute(select(id_, ended_at.is_not(None)).where(in_batch))
+            is_ended.update((i, ended) for i, ended in rows)
+    return [i for i in ids if is_ended.get(i)], [i for i in ids if i not in is_ended]
 
 
 def _file(row: RowMapping) -> File:

@@ -39,13 +39,13 @@ async def find(conn: AsyncConnection, keys: Collection[str]) -> dict[str, Prefli
 async def claim(conn: AsyncConnection, key: str, now: datetime) -> bool:
     """Claim a new, refused or abandoned check; return whether the caller is to begin it."""
     c, values = preflights.c, {"touched_at": now, "rows_done": 0, "refusal": None}
-    over = or_(
+    expired = or_(
         c.refusal.is_(None) & (c.touched_at < now - ABANDONED),
         c.refusal.is_not(None) & (c.touched_at < now - REFUSED),
     )
     query = insert(preflights).values(key=key, **values)
     query = query.on_conflict_do_update(
-        index_elements=[c.key], set_=values, where=c.report.is_(None) & over
+        index_elements=[c.key], set_=values, where=c.report.is_(None) & expired
     )
     return (await conn.execute(query.returning(c.key))).one_or_none() is not None
 

@@ -72,14 +72,14 @@ async def touch(
 ) -> bool:
     """Record progress; return False if the upload is abandoned or another request claims it."""
     progress = {"touched_at": now, "received_bytes": received_bytes, "examples": examples}
-    mine = update(uploads).where(*_claim_conditions(upload_id, claim)).values(progress)
-    return (await conn.execute(mine.returning(uploads.c.id))).one_or_none() is not None
+    statement = update(uploads).where(*_claim_conditions(upload_id, claim)).values(progress)
+    return (await conn.execute(statement.returning(uploads.c.id))).one_or_none() is not None
 
 
 async def end(conn: AsyncConnection, upload_id: str, *, claim: str | None = None) -> bool:
     """Delete the row, which the row of a file replaces; return False as ``touch`` does."""
-    gone = delete(uploads).where(*_claim_conditions(upload_id, claim)).returning(uploads.c.id)
-    ended = (await conn.execute(gone)).one_or_none() is not None
+    statement = delete(uploads).where(*_claim_conditions(upload_id, claim)).returning(uploads.c.id)
+    ended = (await conn.execute(statement)).one_or_none() is not None
     if claim is not None:
         await notify.notify(conn, topic(upload_id))
     return ended
@@ -94,8 +94,8 @@ async def give_up(
     refusal: dict[str, Any] | None = None,
 ) -> None:
     """Abandon the upload; do nothing if it is over, or another request claims it."""
-    mine = update(uploads).where(*_claim_conditions(upload_id, claim))
-    await conn.execute(mine.values(given_up_at=now, refusal=refusal))
+    statement = update(uploads).where(*_claim_conditions(upload_id, claim))
+    await conn.execute(statement.values(given_up_at=now, refusal=refusal))
     if claim is not None:
         await notify.notify(conn, topic(upload_id))
 
@@ -104,21 +104,23 @@ async def give_up_still(
     conn: AsyncConnection, untouched_since: datetime, now: datetime
 ) -> list[str]:
     """Abandon uploads without progress since ``untouched_since``; return their ids."""
-    still = update(uploads).where(uploads.c.touched_at < untouched_since, _UNDER_WAY)
-    gone = await conn.execute(still.values(given_up_at=now).returning(uploads.c.id))
-    return list(gone.scalars())
+    statement = update(uploads).where(uploads.c.touched_at < untouched_since, _UNDER_WAY)
+    abandoned = await conn.execute(statement.values(given_up_at=now).returning(uploads.c.id))
+    return list(abandoned.scalars())
 
 
-async def forget(conn: AsyncConnection, given_up_until: datetime, *, kept: Sequence[str]) -> None:
-    """Delete rows of uploads abandoned by ``given_up_until``, except those ``kept``."""
-    others = uploads.c.id != all_(literal(list(kept), ARRAY(Text)))
-    await conn.execute(delete(uploads).where(uploads.c.given_up_at <= given_up_until, others))
+async def forget(
+    conn: AsyncConnection, given_up_until: datetime, *, retained: Sequence[str]
+) -> None:
+    """Delete rows of uploads abandoned by ``given_up_until``, except those ``retained``."""
+    condition = uploads.c.id != all_(literal(list(retained), ARRAY(Text)))
+    await conn.execute(delete(uploads).where(uploads.c.given_up_at <= given_up_until, condition))
 
 
 async def find(conn: AsyncConnection, project_id: str, upload_id: str) -> Upload | None:
     """Return the upload; None if it is unknown, over or another project's."""
-    mine = (uploads.c.id == upload_id, uploads.c.project_id == project_id, _UNDER_WAY)
-    row = (await conn.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
+    conditions = (uploads.c.id == upload_id, uploads.c.project_id == project_id, _UNDER_WAY)
+    row = (await conn.execute(select(*_COLUMNS).where(*conditions))).mappings().one_or_none()
     return Upload(**row) if row else None
 
 
@@ -144,8 +146,8 @@ async def find_in_parts(
 
     ``lock``: lock the row until the transaction ends.
     """
-    mine = (uploads.c.id == upload_id, uploads.c.project_id == project_id, _IN_PARTS)
-    query = select(*_COLUMNS).where(*mine)
+    conditions = (uploads.c.id == upload_id, uploads.c.project_id == project_id, _IN_PARTS)
+    query = select(*_COLUMNS).where(*conditions)
     if lock:
         query = query.with_for_update(key_share=True)
     row = (await conn.execute(query)).mappings().one_or_none()
@@ -154,15 +156,15 @@ async def find_in_parts(
 
 async def claim(conn: AsyncConnection, upload_id: str, token: str, now: datetime) -> None:
     """Claim the upload for the request that completes it; the caller has locked its row."""
-    mine = update(uploads).where(uploads.c.id == upload_id, _UNDER_WAY)
-    fresh = {"claim": token, "touched_at": now, "received_bytes": 0, "examples": 0}
-    await conn.execute(mine.values(fresh))
+    statement = update(uploads).where(uploads.c.id == upload_id, _UNDER_WAY)
+    values = {"claim": token, "touched_at": now, "received_bytes": 0, "examples": 0}
+    await conn.execute(statement.values(values))
 
 
 async def release(conn: AsyncConnection, upload_id: str, token: str) -> None:
     """Release the claim, so that another request can complete the upload."""
-    mine = update(uploads).where(*_claim_conditions(upload_id, token))
-    await conn.execute(mine.values(claim=None))
+    statement = update(uploads).where(*_claim_conditions(upload_id, token))
+    await conn.execute(statement.values(claim=None))
     await notify.notify(conn, topic(upload_id))
 
 

@@ -17,8 +17,8 @@ from service.db.schema.tables import events
 from service.domain.ids import new_id
 from service.domain.states import AttemptState
 
-MOST_OF_A_KIND = 1000  # events of one code that nodes report of one job
-_MOVED = "attempt."  # prefix of codes; the state follows
+MAX_PER_CODE = 1000  # events of one code that nodes report of one job
+_MOVE_PREFIX = "attempt."  # prefix of codes; the state follows
 # A literal, not a parameter: its index is partial.
 _ABOUT_HELP = text("code in ('attempt.needs_help', 'attempt.help_over')")
 _COLUMNS = ("id", "job_id", "attempt_id", "at", "level", "code", "message")
@@ -86,7 +86,7 @@ async def add(
     The lock comes before the write: a job's events are committed in the order of their numbers and
     times, so a reader that continues after the last one misses none.
     """
-    at = await job_versions.raise_one(conn, job_id, now)
+    at = await job_versions.raise_version(conn, job_id, now)
     row = {
         "id": new_id("ftevent", now),
         "job_id": job_id,
@@ -100,11 +100,11 @@ async def add(
     await conn.execute(insert(events).values(row))
 
 
-async def add_all(conn: AsyncConnection, told: Sequence[Event]) -> None:
+async def add_all(conn: AsyncConnection, batch: Sequence[Event]) -> None:
     """Append events of many jobs, in this order. The caller has raised the jobs' versions."""
-    if told:
-        columns = {f"{name}s": [getattr(e, name) for e in told] for name in _COLUMNS}
-        columns["datas"] = [None if e.data is None else json.dumps(e.data) for e in told]
+    if batch:
+        columns = {f"{name}s": [getattr(e, name) for e in batch] for name in _COLUMNS}
+        columns["datas"] = [None if e.data is None else json.dumps(e.data) for e in batch]
         await conn.execute(_ADD, columns)
 
 
@@ -115,10 +115,10 @@ async def has_event(conn: AsyncConnection, job_id: str, code: str, data: dict[st
     return (await conn.execute(query.limit(1))).first() is not None
 
 
-async def are_enough(conn: AsyncConnection, job_id: str, code: str) -> bool:
-    """Return whether the job has ``MOST_OF_A_KIND`` events of this code: add no more."""
+async def is_limit_reached(conn: AsyncConnection, job_id: str, code: str) -> bool:
+    """Return whether the job has ``MAX_PER_CODE`` events of this code: add no more."""
     c = events.c
-    query = select(c.id).where(c.job_id == job_id, c.code == code).offset(MOST_OF_A_KIND - 1)
+    query = select(c.id).where(c.job_id == job_id, c.code == code).offset(MAX_PER_CODE - 1)
     return (await conn.execute(query.limit(1))).first() is not None
 
 
@@ -132,12 +132,12 @@ async def newest_of_help(conn: AsyncConnection, job_id: str) -> Event | None:
 async def moves(conn: AsyncConnection, job_id: str) -> dict[str, dict[AttemptState, datetime]]:
     """Return when each attempt of the job entered each state, except its first."""
     c = events.c
-    codes = {f"{_MOVED}{state}": state for state in AttemptState}
+    codes = {f"{_MOVE_PREFIX}{state}": state for state in AttemptState}
     query = select(c.attempt_id, c.code, c.at).where(c.job_id == job_id, c.code.in_(codes))
-    found: dict[str, dict[AttemptState, datetime]] = {}
+    entered_at: dict[str, dict[AttemptState, datetime]] = {}
     for row in await conn.execute(query.order_by(c.seq)):
-        found.setdefault(row.attempt_id, {})[codes[row.code]] = row.at
-    return found
+        entered_at.setdefault(row.attempt_id, {})[codes[row.code]] = row.at
+    return entered_at
 
 
 async def newest(

@@ -124,7 +124,7 @@ class MachineCosts:
     on_demand: Decimal  # the same machine time at that price
     hourly: Decimal | None  # of one machine of the newest attempt
     running: int  # machines of that attempt, while it trains; 0 otherwise
-    gone: bool  # every scale set was seen to be gone: the cost is final
+    is_final: bool  # every scale set was seen to be gone: the cost is final
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -132,7 +132,7 @@ class StorageCosts:
     """Cost of the job's bytes in Blob until now, moves between tiers included."""
 
     spent: Decimal
-    a_month: Decimal  # of the bytes that are there now
+    monthly: Decimal  # of the bytes that are there now
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,30 +159,34 @@ class JobOverview:
     on_demand: bool = False  # the newest attempt runs on demand, and is not over
     wait: RemainingTime | None = None  # for Spot after a refusal; `operations.waits` adds it ...
     aftermath: EvictionWait | None = None  # ... and this: after evictions; None: it does not wait
-    turn: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
+    admission: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
     slack: float | None = None  # longest total wait in seconds; None: no limit
 
     @cached_property
-    def to_come(self) -> RemainingTime:
+    def remaining_time(self) -> RemainingTime:
         """Return the time to the last step, at the measured pace if there is one."""
         return self._remaining(NO_WAIT)
 
     @property
     def finish(self) -> RemainingTime:
         """Return the time to the last step with the waits for machines, which are not paid for."""
-        left = self._remaining(self.aftermath) if self.aftermath else self.to_come
-        for wait in (self.wait, self.turn.after if self.turn else None):
-            left = left if wait is None else left.after(wait)
-        return left if self.slack is None else left.no_later(self.slack, than=self.to_come)
+        remaining = self._remaining(self.aftermath) if self.aftermath else self.remaining_time
+        for wait in (self.wait, self.admission.after if self.admission else None):
+            remaining = remaining if wait is None else remaining.after(wait)
+        return (
+            remaining
+            if self.slack is None
+            else remaining.no_later(self.slack, than=self.remaining_time)
+        )
 
     def _remaining(self, after: EvictionWait) -> RemainingTime:
-        job, every = self.job, checkpoint_interval.spot_interval(self.job.progress)
+        job, interval = self.job, checkpoint_interval.spot_interval(self.job.progress)
         return forecast.forecast_remaining(
-            ForecastInputs.of_plan(job.plan).as_it_runs(every, on_demand=self.on_demand),
+            ForecastInputs.of_plan(job.plan).as_it_runs(interval, on_demand=self.on_demand),
             steps=job.total_steps - job.progress.get("step", 0),
             seconds_per_step=job.progress.get("seconds_per_step"),
             running=self.machines.running > 0,
-            seen=ObservedProgress.of(job.progress, self.facts.evictions),
+            progress=ObservedProgress.of(job.progress, self.facts.evictions),
             after=after,
         )
 
@@ -191,18 +195,18 @@ async def find_overview(
     conn: AsyncConnection, job_id: str, project_id: str, now: datetime
 ) -> JobOverview | None:
     """Return the job with its facts; None if it is unknown or another project's."""
-    given = {"now": now, "job": job_id, "project": project_id}
+    parameters = {"now": now, "job": job_id, "project": project_id}
     query = overview_query("id = :job and project_id = :project")
-    row = (await conn.execute(query, given)).one_or_none()
+    row = (await conn.execute(query, parameters)).one_or_none()
     return parse_overview(row) if row else None
 
 
 def new_overview(job: JobRow) -> JobOverview:
     """Return a job that was just written with its facts, without a query: it has none yet."""
-    return parse_overview(_Alone(job))
+    return parse_overview(_NewJobRow(job))
 
 
-class _Alone:
+class _NewJobRow:
     """The row that the query would return for a new job."""
 
     attempts = evictions = live = 0
@@ -216,15 +220,15 @@ class _Alone:
 
 @cache
 def overview_query(
-    which: str, *, more: str = "", and_shown: str = "", order: str = ""
+    condition: str, *, extra_columns: str = "", and_shown: str = "", order: str = ""
 ) -> TextClause:
-    """Return the query for the rows of ``jobs`` that ``which`` selects.
+    """Return the query for the rows of ``jobs`` that ``condition`` selects.
 
-    ``more`` are further columns of the inner select, ``order`` orders the outer one.
+    ``extra_columns`` are further columns of the inner select, ``order`` orders the outer one.
     """
     terminal = ", ".join(f"'{state}'" for state in sorted(JOB_TERMINAL))
     columns = ", ".join(JobRow.__dataclass_fields__)
-    parts = {"columns": columns + more, "terminal": terminal, "which": which}
+    parts = {"columns": columns + extra_columns, "terminal": terminal, "which": condition}
     parts["and_shown"] = and_shown
     parts |= {"spent": machine_cost(), "on_demand": machine_cost("on_demand_hourly")}
     parts |= {"kept": storage_cost(), "gib": f"{GIB}.0"}
@@ -243,11 +247,11 @@ def parse_overview(r: _Row) -> JobOverview:
             on_demand=r.on_demand or Decimal(0),
             hourly=r.a_hourly,
             running=r.a_running if r.a_state == AttemptState.RUNNING else 0,
-            gone=not (r.live or r.billed),
+            is_final=not (r.live or r.billed),
         ),
         storage=StorageCosts(
             spent=(r.kept or Decimal(0)) + (r.charges or Decimal(0)),
-            a_month=r.a_month or Decimal(0),
+            monthly=r.a_month or Decimal(0),
         ),
         checkpoint=NewestCheckpoint(
             **dict(zip(("id", "step", "committed_at"), newest, strict=True))
@@ -264,9 +268,11 @@ def parse_overview(r: _Row) -> JobOverview:
 def _parsed(r: _Row) -> JobRow:
     """Return the job, with progress no lower than its model or newest checkpoint."""
     job = jobs.parse_row(r)
-    model, over = job.result or {}, job.state in JOB_TERMINAL
+    model, is_over = job.result or {}, job.state in JOB_TERMINAL
     step, loss = model.get("step", r.k_step or 0), model.get("valid_loss")
-    return replace(job, progress=with_committed(job.progress, step, over=over, valid_loss=loss))
+    return replace(
+        job, progress=with_committed(job.progress, step, is_over=is_over, valid_loss=loss)
+    )
 
 
 def _facts(r: _Row, job: JobRow) -> JobFacts:
@@ -289,12 +295,12 @@ def _facts(r: _Row, job: JobRow) -> JobFacts:
         evictions=r.evictions,
         next_offering=_offering(following),
         help_wanted=r.e_message if r.e_code == _HELP else "",
-        queue=_standing(r),
+        queue=_queue_standing(r),
         attempt=attempt,
     )
 
 
-def _standing(r: _Row) -> QueueStanding | None:
+def _queue_standing(r: _Row) -> QueueStanding | None:
     if r.w_since is None:
         return None
     code = WaitReason(r.w_code)
@@ -304,14 +310,14 @@ def _standing(r: _Row) -> QueueStanding | None:
 def _attempt(r: _Row) -> AttemptFacts:
     outcome = Outcome(r.a_outcome) if r.a_outcome else None
     before = (r.a_refusals, r.a_duds)
-    refusals, duds = jobs.in_a_row(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
-    place = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
+    refusals, duds = jobs.consecutive_failures(outcome, r.a_ran_at, *before, resumed=r.a_resumed)
+    offering_columns = {name: getattr(r, f"a_{name}") for name in offerings.NAMES}
     return AttemptFacts(
         state=AttemptState(r.a_state),
         since=r.a_since,
         outcome=outcome,
         reason=r.a_reason,
-        offering=_offering(place),
+        offering=_offering(offering_columns),
         region=r.a_region,
         instance_count=r.a_instance_count,
         refusals=refusals,
@@ -330,12 +336,12 @@ def _attempt(r: _Row) -> AttemptFacts:
     )
 
 
-def _offering(place: dict[str, Any]) -> str:
+def _offering(columns: dict[str, Any]) -> str:
     return str(
         Offering(
-            region=place["region"],
-            vm_size=place["vm_size"],
-            capacity_type=CapacityType(place["capacity_type"]),
-            engine=Engine(place.get("engine", Engine.SCALE_SET)),
+            region=columns["region"],
+            vm_size=columns["vm_size"],
+            capacity_type=CapacityType(columns["capacity_type"]),
+            engine=Engine(columns.get("engine", Engine.SCALE_SET)),
         )
     )

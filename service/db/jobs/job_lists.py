@@ -17,11 +17,11 @@ from service.db.jobs.job_facts import JobOverview, overview_query, parse_overvie
 from service.db.money.metered_cost import total_cost
 from service.domain.states import JobState
 
-_UNLESS_DONE: Final = f" and j.state <> '{JobState.SUCCEEDED}'"
+_NOT_SUCCEEDED: Final = f" and j.state <> '{JobState.SUCCEEDED}'"
 _SPENT: Final = f"({total_cost('job_id = jobs.id')})"
 _PROGRESS: Final = f"""(case when state = '{JobState.SUCCEEDED}' then 1
   else coalesce((progress ->> 'step')::float, 0) / total_steps end)"""
-_FOUND: Final = """(
+_MATCHES_SEARCH: Final = """(
   strpos(lower(id), lower(:search)) > 0 or strpos(lower(model), lower(:search)) > 0
   or strpos(lower(coalesce(request ->> 'suffix', '')), lower(:search)) > 0
   or exists (
@@ -65,20 +65,20 @@ class JobFilter:
     @property
     def conditions(self) -> list[str]:
         """Return the conditions in SQL."""
-        found = []
+        clauses = []
         if self.metadata is None:
-            found.append("request ->> 'metadata' is null")
+            clauses.append("request ->> 'metadata' is null")
         elif self.metadata:
-            found.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
+            clauses.append("(request -> 'metadata') @> cast(:metadata as jsonb)")
         if self.states is not None:
-            found.append("state = any(cast(:states as text[]))")
+            clauses.append("state = any(cast(:states as text[]))")
         if self.search:
-            found.append(_FOUND)
+            clauses.append(_MATCHES_SEARCH)
         if self.ids is not None:
-            found.append("id = any(cast(:ids as text[]))")
+            clauses.append("id = any(cast(:ids as text[]))")
         if self.changed_since is not None:
-            found.append("updated_at > :changed_since")
-        return found
+            clauses.append("updated_at > :changed_since")
+        return clauses
 
     @property
     def values(self) -> dict[str, object]:
@@ -92,7 +92,7 @@ class JobFilter:
         }
 
 
-ALL: Final = JobFilter(metadata={})
+NO_FILTER: Final = JobFilter(metadata={})
 
 
 async def page(
@@ -102,7 +102,7 @@ async def page(
     *,
     after: str | None,
     limit: int,
-    where: JobFilter = ALL,
+    where: JobFilter = NO_FILTER,
     sort: Sort = Sort.CREATED,
     ascending: bool = False,
 ) -> list[JobOverview]:
@@ -122,9 +122,9 @@ async def page(
     order = f" order by sort_key {direction}, id {direction} limit :limit"
     query = overview_query(
         " and ".join(conditions) + order,
-        more=f", {key} sort_key",
-        and_shown=_UNLESS_DONE,
+        extra_columns=f", {key} sort_key",
+        and_shown=_NOT_SUCCEEDED,
         order=f"order by j.sort_key {direction}, j.id {direction}",
     )
-    given = {"now": now, "project": project_id, "limit": limit, "after": after}
-    return [parse_overview(row) for row in await conn.execute(query, given | where.values)]
+    parameters = {"now": now, "project": project_id, "limit": limit, "after": after}
+    return [parse_overview(row) for row in await conn.execute(query, parameters | where.values)]

@@ -59,41 +59,43 @@ class ClaimedJobMove:
 
 
 async def move_all(
-    conn: AsyncConnection, moving: Sequence[ClaimedJobMove], now: datetime
+    conn: AsyncConnection, moves: Sequence[ClaimedJobMove], now: datetime
 ) -> set[str]:
     """Write moves with their events; return the jobs that were moved.
 
     A move is not written if the lease was lost, nor a move to CANCELLED if the job got a hint since
     its claim: the job may have money again, and is decided anew.
     """
-    for one in moving:
-        if one.step.to not in JOB_MOVES[one.job.state] or one.step.to in ALONE:
-            raise IllegalMove("job", one.job.state, one.step.to)
-    given: dict[str, list[Any]] = {
-        "ids": [one.job.id for one in moving],
-        "tokens": [one.claim.token for one in moving],
-        "before": [one.claim.row.state for one in moving],
-        "after": [str(one.step.to) for one in moving],
-        "reasons": [one.step.reason for one in moving],
-        "hints": [one.claim.hints for one in moving],
+    for move in moves:
+        if move.step.to not in JOB_MOVES[move.job.state] or move.step.to in ALONE:
+            raise IllegalMove("job", move.job.state, move.step.to)
+    parameters: dict[str, list[Any]] = {
+        "ids": [move.job.id for move in moves],
+        "tokens": [move.claim.token for move in moves],
+        "before": [move.claim.row.state for move in moves],
+        "after": [str(move.step.to) for move in moves],
+        "reasons": [move.step.reason for move in moves],
+        "hints": [move.claim.hints for move in moves],
     }
-    leased = among(jobs.c.lease_token, given["tokens"])
-    await locks.before_writing(conn, jobs, given["ids"], leased)
-    rows = await conn.execute(_MOVE, given | {"now": now, "channel": notify.CHANNEL})
+    leased = among(jobs.c.lease_token, parameters["tokens"])
+    await locks.before_writing(conn, jobs, parameters["ids"], leased)
+    rows = await conn.execute(_MOVE, parameters | {"now": now, "channel": notify.CHANNEL})
     done = set(rows.scalars())
-    moved = [one for one in moving if one.job.id in done]
-    await queue.drop_admissions(conn, [(one.job.id, one.job.state, one.step.to) for one in moved])
-    await events.add_all(conn, [_event(one, now) for one in moved])
+    moved = [move for move in moves if move.job.id in done]
+    await queue.drop_admissions(
+        conn, [(move.job.id, move.job.state, move.step.to) for move in moved]
+    )
+    await events.add_all(conn, [_event(move, now) for move in moved])
     if moved:
         await notify.notify(conn, notify.DUE)
     return done
 
 
-def _event(one: ClaimedJobMove, now: datetime) -> Event:
-    step = one.step
+def _event(move: ClaimedJobMove, now: datetime) -> Event:
+    step = move.step
     return Event(
         id=new_id("ftevent", now),
-        job_id=one.job.id,
+        job_id=move.job.id,
         attempt_id=None,
         at=now,
         level="info",

@@ -10,7 +10,7 @@ from sqlalchemy.ext.asyncio import AsyncConnection
 from service.db.core import locks, notify
 from service.db.schema.tables import jobs
 
-_NEWS = """
+_RAISE_TEMPLATE = """
 with told as (
   update jobs set version = version + 1, updated_at = greatest(updated_at, :now) {more}
   where id = any(:ids) returning id
@@ -18,8 +18,8 @@ with told as (
 select pg_notify(:channel, 'job:' || id) from told
 """
 KIND = "job"  # of the topics
-_RAISE = text(_NEWS.format(more=""))
-_RAISE_DUE = text(_NEWS.format(more=", due_at = least(due_at, :now), hints = hints + 1"))
+_RAISE = text(_RAISE_TEMPLATE.format(more=""))
+_RAISE_DUE = text(_RAISE_TEMPLATE.format(more=", due_at = least(due_at, :now), hints = hints + 1"))
 
 
 def topic(job_id: str) -> str:
@@ -32,7 +32,7 @@ def job_of(topic: str) -> str:
     return topic.removeprefix(f"{KIND}:")
 
 
-async def raise_one(
+async def raise_version(
     conn: AsyncConnection,
     job_id: str,
     now: datetime,
@@ -59,8 +59,8 @@ async def raise_all(
         return
     ids = list(set(job_ids))
     await locks.before_writing(conn, jobs, ids)
-    given = {"ids": ids, "now": now, "channel": notify.CHANNEL}
-    await conn.execute(_RAISE_DUE if due else _RAISE, given)
+    parameters = {"ids": ids, "now": now, "channel": notify.CHANNEL}
+    await conn.execute(_RAISE_DUE if due else _RAISE, parameters)
 
 
 async def current(conn: AsyncConnection, job_id: str, project_id: str) -> int | None:

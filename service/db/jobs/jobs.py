@@ -113,12 +113,12 @@ async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
     await notify.notify(conn, notify.DUE, job_versions.topic(row.id))
 
 
-async def take_turn(conn: AsyncConnection, what: str, *, shared: bool = False) -> None:
-    """Wait for the advisory lock on ``what``, and hold it until the transaction ends.
+async def take_turn(conn: AsyncConnection, name: str, *, shared: bool = False) -> None:
+    """Wait for the advisory lock on ``name``, and hold it until the transaction ends.
 
     A ``shared`` lock conflicts with exclusive locks only.
     """
-    await conn.execute(_SHARED_TURN if shared else _TURN, {"what": what})
+    await conn.execute(_SHARED_TURN if shared else _TURN, {"what": name})
 
 
 async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:
@@ -127,7 +127,7 @@ async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, Job
     return {row.id: parse_row(row) for row in await conn.execute(query)}
 
 
-async def find_sent_before(
+async def find_newest(
     conn: AsyncConnection, project_id: str, *conditions: ColumnElement[bool]
 ) -> JobRow | None:
     """Return the project's newest job that meets ``conditions``; None if there is none."""
@@ -208,23 +208,23 @@ async def request_once(
     now: datetime,
     column: str,
     *,
-    back: bool = False,
+    clear: bool = False,
 ) -> bool:
-    """Set ``column``, the time of a request, or clear it with ``back``; wake reconcilers.
+    """Set ``column``, the time of a request, or clear it with ``clear``; wake reconcilers.
 
     Return False and write nothing if the project has no such job, the job is over, or the request
-    is set (``back``: missing) already.
+    is set (``clear``: missing) already.
     """
-    asked = jobs.c[column]
-    same = (
+    requested_at = jobs.c[column]
+    conditions = (
         jobs.c.project_id == project_id,
         jobs.c.state.not_in(JOB_TERMINAL),
-        asked.is_not(None) if back else asked.is_(None),
+        requested_at.is_not(None) if clear else requested_at.is_(None),
     )
-    found = await conn.execute(select(jobs.c.id).where(jobs.c.id == job_id, *same))
-    if found.first() is None:
+    result = await conn.execute(select(jobs.c.id).where(jobs.c.id == job_id, *conditions))
+    if result.first() is None:
         return False
-    return await _request(conn, job_id, same, now, {column: None if back else now})
+    return await _request(conn, job_id, conditions, now, {column: None if clear else now})
 
 
 async def request_if_unchanged(
@@ -245,17 +245,17 @@ async def request_if_unchanged(
 async def _request(
     conn: AsyncConnection,
     job_id: str,
-    same: tuple[ColumnElement[bool], ...],
+    conditions: tuple[ColumnElement[bool], ...],
     now: datetime,
     columns: dict[str, Any],
 ) -> bool:
-    """Write a request; return whether the job met ``same``. If not, the caller rolls back."""
+    """Write a request; return whether the job met ``conditions``. If not, the caller rolls back."""
     live = and_(attempts.c.job_id == job_id, attempts.c.state != AttemptState.ENDED)
     ids = (await conn.execute(select(attempts.c.id).where(live))).scalars().all()
     await leases.enqueue_all(conn, attempts, ids, now)  # locks: attempts, then the job
-    looked_at = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
-    mine = update(jobs).where(jobs.c.id == job_id, *same).returning(jobs.c.id)
-    done = await conn.execute(mine.values(**columns, **looked_at))
+    wake_up = {"due_at": func.least(jobs.c.due_at, now), "hints": jobs.c.hints + 1}
+    statement = update(jobs).where(jobs.c.id == job_id, *conditions).returning(jobs.c.id)
+    done = await conn.execute(statement.values(**columns, **wake_up))
     await notify.notify(conn, notify.DUE)
     return done.one_or_none() is not None
 
@@ -280,14 +280,14 @@ async def remember_result(conn: AsyncConnection, job_id: str, result: dict[str, 
 async def mark_model_deleted(conn: AsyncConnection, job_id: str, now: datetime) -> None:
     """Mark the final model as deleted, and schedule the collection of its bytes."""
     result = jobs.c.result.concat({"deleted_at": int(now.timestamp())})
-    mine = update(jobs).where(jobs.c.id == job_id)
-    await conn.execute(mine.values(result=result, collected_generation=0))
+    statement = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(statement.values(result=result, collected_generation=0))
 
 
-async def collect_again(conn: AsyncConnection, job_id: str) -> None:
+async def schedule_collection(conn: AsyncConnection, job_id: str) -> None:
     """Schedule another sweep of the checkpoints of a job that is over."""
-    mine = update(jobs).where(jobs.c.id == job_id)
-    await conn.execute(mine.values(collected_generation=0))
+    statement = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(statement.values(collected_generation=0))
 
 
 async def is_model_deleted(conn: AsyncConnection, job_id: str) -> bool:
@@ -322,7 +322,9 @@ async def _last_attempts(conn: AsyncConnection, job_ids: list[str]) -> dict[str,
 
 def _last_attempt(row: Row[Any]) -> LastAttempt:
     outcome = Outcome(row.outcome) if row.outcome else None
-    refusals, duds = in_a_row(outcome, row.ran_at, row.refusals, row.duds, resumed=row.resumed)
+    refusals, duds = consecutive_failures(
+        outcome, row.ran_at, row.refusals, row.duds, resumed=row.resumed
+    )
     return LastAttempt(
         id=row.id,
         number=row.number,
@@ -336,7 +338,7 @@ def _last_attempt(row: Row[Any]) -> LastAttempt:
     )
 
 
-def in_a_row(
+def consecutive_failures(
     outcome: Outcome | None, ran_at: datetime | None, refusals: int, duds: int, *, resumed: bool
 ) -> tuple[int, int]:
     """Count consecutive attempts that got no machines, and those that never trained.

@@ -24,9 +24,9 @@ _LINES = 1000
 async def add_file(conn: AsyncConnection, job: Row[Any], now: datetime) -> str:
     """Write the row of the file, in the transaction of the job's success; return its id."""
     digest, size = hashlib.sha256(), 0
-    async for part in content(conn, job.id):
-        digest.update(part)
-        size += len(part)
+    async for chunk in content(conn, job.id):
+        digest.update(chunk)
+        size += len(chunk)
     row = {"id": new_id("file", now), "project_id": job.project_id, "created_at": now}
     row |= {"filename": result_file.FILENAME, "purpose": result_file.PURPOSE}
     row |= {"bytes": size, "sha256": digest.hexdigest()}
@@ -53,7 +53,7 @@ async def content(conn: AsyncConnection, job_id: str) -> AsyncIterator[bytes]:
 async def forget(conn: AsyncConnection, file_id: str, now: datetime) -> None:
     """Remove a deleted file from the job whose result it is."""
     if (job_id := await job_of(conn, file_id)) is not None:
-        await job_versions.raise_one(conn, job_id, now, result_file=None)
+        await job_versions.raise_version(conn, job_id, now, result_file=None)
 
 
 async def job_of(conn: AsyncConnection, file_id: str) -> str | None:

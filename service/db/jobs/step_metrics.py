@@ -69,12 +69,12 @@ async def add(
 
 
 async def add_all(
-    conn: AsyncConnection, told: Sequence[tuple[str, int, Sequence[StepMetrics]]]
+    conn: AsyncConnection, batches: Sequence[tuple[str, int, Sequence[StepMetrics]]]
 ) -> None:
     """Write batches of (job, generation, rows) in one order, so that none deadlock."""
     rows = {
         (job_id, m.step): _row(job_id, generation, m)
-        for job_id, generation, batch in told
+        for job_id, generation, batch in batches
         for m in batch
     }
     if rows:
@@ -86,9 +86,11 @@ async def series(
 ) -> list[dict[str, Any]]:
     """Return the first ``limit`` rows of the range, in order of steps."""
     m = metrics.c
-    rows = select(*_SHOWN).where(m.job_id == job_id, m.step.between(steps.from_step, steps.to_step))
-    found = await conn.execute(rows.order_by(m.step).limit(limit))
-    return [dict(r) for r in found.mappings()]
+    query = select(*_SHOWN).where(
+        m.job_id == job_id, m.step.between(steps.from_step, steps.to_step)
+    )
+    rows = await conn.execute(query.order_by(m.step).limit(limit))
+    return [dict(r) for r in rows.mappings()]
 
 
 async def thinned_series(
@@ -105,10 +107,10 @@ async def thinned_series(
     first = await series(conn, job_id, steps, limit=max_points + 1)
     if len(first) <= max_points:
         return first
-    shown = ", ".join(c.name for c in _SHOWN)
-    query = text(_THIN.format(figure=figure, shown=shown))
-    given = vars(steps) | {"job": job_id, "stretches": max((max_points - 1) // 3, 1)}
-    rows = [dict(r) for r in (await conn.execute(query, given)).mappings()]
+    columns = ", ".join(c.name for c in _SHOWN)
+    query = text(_THIN.format(figure=figure, shown=columns))
+    parameters = vars(steps) | {"job": job_id, "stretches": max((max_points - 1) // 3, 1)}
+    rows = [dict(r) for r in (await conn.execute(query, parameters)).mappings()]
     return rows[-max_points:]
 
 
@@ -121,14 +123,14 @@ async def has_figure(conn: AsyncConnection, job_id: str, figure: str) -> bool:
 async def all_of(conn: AsyncConnection, job_id: str) -> AsyncIterator[dict[str, Any]]:
     """Yield every row in order of steps, in constant memory."""
     query = select(*_SHOWN).where(metrics.c.job_id == job_id).order_by(metrics.c.step)
-    async with conn.stream(query) as found:
-        async for row in found.mappings():
+    async with conn.stream(query) as result:
+        async for row in result.mappings():
             yield dict(row)
 
 
-def _row(job_id: str, generation: int, told: StepMetrics) -> dict[str, Any]:
-    values = {n: _plain(value) for n, value in asdict(told).items() if n in metrics.c}
-    seconds = round(told.seconds, 9)  # the speed, tokens by seconds, must fit into a number
+def _row(job_id: str, generation: int, step: StepMetrics) -> dict[str, Any]:
+    values = {n: _plain(value) for n, value in asdict(step).items() if n in metrics.c}
+    seconds = round(step.seconds, 9)  # the speed, tokens by seconds, must fit into a number
     return values | {"job_id": job_id, "generation": generation, "seconds": seconds}
 
 

@@ -44,6 +44,6 @@ where (j.progress ->> 'step')::int >= :least
 
 async def recent(conn: AsyncConnection, project_id: str) -> tuple[MeasuredJob, ...]:
     """Return the measured and predicted step times of the project's newest jobs."""
-    given = {"project": project_id, "among": _AMONG, "latest": _LATEST, "least": _LEAST}
-    rows = await conn.execute(_QUERY, given)
+    parameters = {"project": project_id, "among": _AMONG, "latest": _LATEST, "least": _LEAST}
+    rows = await conn.execute(_QUERY, parameters)
     return tuple(MeasuredJob(**row) for row in rows.mappings())

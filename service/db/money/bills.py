@@ -18,7 +18,7 @@ from service.domain.money.billing_reconciliation import (
     start_of_day,
 )
 
-LOOK = "bills"
+READ_NAME = "bills"
 _b, _looks = bills.c, market_looks.c
 _OF_DAY = {"since": "d.starts", "until": f"d.ends, {NOW}"}
 _QUERY = f"""
@@ -59,13 +59,13 @@ async def save(
             insert(bills), [vars(row) | {"seen_at": now} for row in merge_rows(rows)]
         )
     first = func.least(_looks.first_day, since)  # which leaves null out
-    await conn.execute(update(market_looks).where(_looks.what == LOOK).values(first_day=first))
+    await conn.execute(update(market_looks).where(_looks.what == READ_NAME).values(first_day=first))
 
 
-async def last_look(conn: AsyncConnection) -> BillReadState:
+async def read_state(conn: AsyncConnection) -> BillReadState:
     """Return the state of reading the bill; empty before the first read."""
     names = list(BillReadState.__dataclass_fields__)
-    query = select(*(_looks[name] for name in names)).where(_looks.what == LOOK)
+    query = select(*(_looks[name] for name in names)).where(_looks.what == READ_NAME)
     row = (await conn.execute(query)).mappings().one_or_none()
     return BillReadState(**row) if row else BillReadState()
 
@@ -74,27 +74,27 @@ async def of_project(
     conn: AsyncConnection, project_id: str, since: date, until: date
 ) -> list[BilledDay]:
     """Return what the project's attempts were billed, both days included."""
-    mine = (
+    attempt_ids = (
         select(attempts.c.id)
         .join(jobs, jobs.c.id == attempts.c.job_id)
         .where(jobs.c.project_id == project_id)
     )
     names = list(BilledDay.__dataclass_fields__)
     query = select(*(_b[name] for name in names)).where(
-        _b.day >= since, _b.day <= until, _b.attempt_id.in_(mine)
+        _b.day >= since, _b.day <= until, _b.attempt_id.in_(attempt_ids)
     )
     return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]
 
 
-async def of_nobody(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
+async def unattributed(conn: AsyncConnection, since: date, until: date) -> list[BilledDay]:
     """Return bills of no project: UNTAGGED, and tags of unknown attempts as ""; dearest first."""
-    known = exists().where(attempts.c.id == _b.attempt_id)
-    whose = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
+    has_attempt = exists().where(attempts.c.id == _b.attempt_id)
+    owner = case((_b.attempt_id == UNTAGGED, UNTAGGED), else_="").label("attempt_id")
     sums = (func.sum(_b.quantity).label("quantity"), func.sum(_b.amount).label("amount"))
     query = (
-        select(func.min(_b.day).label("day"), whose, _b.category, *sums)
-        .where(_b.day >= since, _b.day <= until, ~known)
-        .group_by(whose, _b.category)
+        select(func.min(_b.day).label("day"), owner, _b.category, *sums)
+        .where(_b.day >= since, _b.day <= until, ~has_attempt)
+        .group_by(owner, _b.category)
         .order_by(func.sum(_b.amount).desc())
     )
     return [BilledDay(**row) for row in (await conn.execute(query)).mappings()]
@@ -105,6 +105,6 @@ async def metered(
 ) -> list[MeteredDay]:
     """Return hours and amounts by our ledger for the project's attempts, both days included."""
     end = start_of_day(until) + timedelta(days=1)
-    given = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
-    rows = await conn.execute(text(_QUERY), given)
+    parameters = {"since": start_of_day(since), "until": end, "project": project_id, "now": now}
+    rows = await conn.execute(text(_QUERY), parameters)
     return [MeteredDay(**row) for row in rows.mappings()]

@@ -18,7 +18,7 @@ from service.db.schema.columns import among
 from service.db.schema.tables import attempts, jobs, projects
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import PROJECT_BUDGET, BudgetHold
-from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, TIME_LIMITS, AttemptState
+from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, TIME_LIMITS, AttemptState
 
 _SINCE = "cast(:since as timestamptz)"
 _OF_JOB = "job_id = :id"
@@ -44,9 +44,9 @@ _SAVE_SECONDS: Label[float | None] = (
 )
 
 # Terms that decide whether a job leaves Spot for its deadline; its budget does, too.
-_OF_RISK = ("deadline", "on_deadline_risk", "regions", "max_price")
+_RISK_TERMS = ("deadline", "on_deadline_risk", "regions", "max_price")
 # Time after an order of machines by which they have all been seen.
-_COME = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
+_ARRIVAL_LIMIT = 2 * TIME_LIMITS[AttemptState.PROVISIONING][0]
 _INSTANT = timedelta(microseconds=1)
 
 
@@ -58,14 +58,14 @@ class BudgetCaps:
     project_id: str
     terms: JobConstraints
     over_budget_at: datetime | None
-    told: int  # the highest announced threshold of the job's own budget
+    announced: int  # the highest announced threshold of the job's own budget
     project_cap: Decimal | None
     project_since: datetime | None
-    project_told: int
+    project_announced: int
     save_seconds: float  # planned for one checkpoint
 
     @property
-    def any(self) -> bool:
+    def has_cap(self) -> bool:
         """Return whether the job or its project has a budget."""
         return self.terms.budget is not None or self.project_cap is not None
 
@@ -81,8 +81,8 @@ async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     Meanwhile no other transaction reserves money. A project without a budget is not locked, so its
     jobs can start concurrently.
     """
-    mine = select(jobs.c.project_id).where(jobs.c.id == job_id)
-    project_id = (await conn.execute(mine.with_for_update(key_share=True))).scalar_one()
+    query = select(jobs.c.project_id).where(jobs.c.id == job_id)
+    project_id = (await conn.execute(query.with_for_update(key_share=True))).scalar_one()
     limited = select(projects.c.id).where(
         projects.c.id == project_id, projects.c.budget.is_not(None)
     )
@@ -93,8 +93,8 @@ async def lock(conn: AsyncConnection, job_id: str) -> BudgetCaps:
 async def with_budget(conn: AsyncConnection, project_ids: Collection[str]) -> set[str]:
     """Return which of these projects have a budget."""
     query = select(projects.c.id)
-    mine = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
-    return set((await conn.execute(mine)).scalars())
+    statement = query.where(among(projects.c.id, project_ids), projects.c.budget.is_not(None))
+    return set((await conn.execute(statement)).scalars())
 
 
 async def spent_by_job(conn: AsyncConnection, job_id: str, now: datetime) -> Decimal:
@@ -108,8 +108,8 @@ async def spent_by_project(
 ) -> Decimal:
     """Return the cost of the project's jobs from ``since`` to ``now`` in US dollars."""
     query = text(f"select {total_cost(_OF_PROJECT, machines=_BY_PROJECT, since=_SINCE)}")
-    given = {"id": project_id, "now": now, "since": since}
-    return Decimal((await conn.execute(query, given)).scalar_one())
+    parameters = {"id": project_id, "now": now, "since": since}
+    return Decimal((await conn.execute(query, parameters)).scalar_one())
 
 
 async def holds_of_job(conn: AsyncConnection, job_id: str) -> list[BudgetHold]:
@@ -145,8 +145,8 @@ async def clear_exhausted(conn: AsyncConnection, job_id: str) -> None:
 
 async def update_exhausted_reason(conn: AsyncConnection, job_id: str, because: str) -> None:
     """Update the reason why the job's budget stays exhausted."""
-    mine = update(jobs).where(jobs.c.id == job_id)
-    await conn.execute(mine.values(over_budget_because=because))
+    statement = update(jobs).where(jobs.c.id == job_id)
+    await conn.execute(statement.values(over_budget_because=because))
 
 
 async def record_threshold(conn: AsyncConnection, job_id: str, reached: int) -> None:
@@ -156,8 +156,8 @@ async def record_threshold(conn: AsyncConnection, job_id: str, reached: int) -> 
 
 async def record_project_threshold(conn: AsyncConnection, project_id: str, reached: int) -> None:
     """Record the highest threshold of the project's budget that was announced."""
-    mine = update(projects).where(projects.c.id == project_id)
-    await conn.execute(mine.values(budget_told=reached))
+    statement = update(projects).where(projects.c.id == project_id)
+    await conn.execute(statement.values(budget_told=reached))
 
 
 async def set_terms(
@@ -167,9 +167,9 @@ async def set_terms(
     values: dict[str, Any] = {"terms": terms.as_dict(), "waits_for": ""}
     if terms.budget != before.budget:
         values["budget_told"] = 0
-        moving = jobs.c.moves_since.is_not(None)
-        values["at_risk_at"] = case((moving, jobs.c.at_risk_at), else_=None)
-    if any(getattr(terms, name) != getattr(before, name) for name in _OF_RISK):
+        is_moving = jobs.c.moves_since.is_not(None)
+        values["at_risk_at"] = case((is_moving, jobs.c.at_risk_at), else_=None)
+    if any(getattr(terms, name) != getattr(before, name) for name in _RISK_TERMS):
         values |= {"at_risk_at": None, "moves_since": None, "returns_since": None}
     await conn.execute(update(jobs).where(jobs.c.id == job_id).values(values))
     await leases.enqueue(conn, jobs, job_id, now)
@@ -216,10 +216,12 @@ async def projects_with_budget(conn: AsyncConnection) -> list[str]:
 
 async def jobs_with_machines(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's jobs with a live attempt whose budget is not marked exhausted."""
-    held = attempts.c.state.not_in(ATTEMPT_OVER)
+    is_live = attempts.c.state.not_in(ATTEMPT_ENDING)
     query = select(jobs.c.id).join(attempts, attempts.c.job_id == jobs.c.id)
-    mine = query.where(jobs.c.project_id == project_id, held, jobs.c.over_budget_at.is_(None))
-    return list((await conn.execute(mine.order_by(jobs.c.id))).scalars())
+    statement = query.where(
+        jobs.c.project_id == project_id, is_live, jobs.c.over_budget_at.is_(None)
+    )
+    return list((await conn.execute(statement.order_by(jobs.c.id))).scalars())
 
 
 async def exhausted_jobs(conn: AsyncConnection, project_id: str) -> list[str]:
@@ -234,28 +236,28 @@ async def exhausted_jobs(conn: AsyncConnection, project_id: str) -> list[str]:
 async def jobs_stopped_by_former_budget(conn: AsyncConnection) -> list[str]:
     """Return unfinished jobs stopped by their project's budget before its last change."""
     query = select(jobs.c.id).join(projects, projects.c.id == jobs.c.project_id)
-    found = query.where(
+    statement = query.where(
         jobs.c.state.not_in(JOB_TERMINAL),
         jobs.c.over_budget_at < projects.c.budget_set_at,
         jobs.c.over_budget_because.startswith(PROJECT_BUDGET),
     )
-    return list((await conn.execute(found.order_by(jobs.c.id))).scalars())
+    return list((await conn.execute(statement.order_by(jobs.c.id))).scalars())
 
 
 async def set_nodes_stop_by(
     conn: AsyncConnection, attempt_id: str, moment: datetime | None
 ) -> None:
     """Set until when the attempt's nodes train without contact; None: for the whole outage."""
-    mine = update(attempts).where(attempts.c.id == attempt_id)
-    await conn.execute(mine.values(stop_by=moment))
+    statement = update(attempts).where(attempts.c.id == attempt_id)
+    await conn.execute(statement.values(stop_by=moment))
 
 
 def _caps_query(job_id: str) -> Any:  # noqa: ANN401 - SQLAlchemy's type has five parameters
     c, p = jobs.c, projects.c
-    both = jobs.join(projects, p.id == c.project_id)
-    wanted = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("told"))
-    limits = (p.budget, p.budget_since, p.budget_told.label("project_told"))
-    return select(*wanted, *limits, _SAVE_SECONDS).select_from(both).where(c.id == job_id)
+    tables = jobs.join(projects, p.id == c.project_id)
+    columns = (c.id, c.project_id, c.terms, c.over_budget_at, c.budget_told.label("announced"))
+    limits = (p.budget, p.budget_since, p.budget_told.label("project_announced"))
+    return select(*columns, *limits, _SAVE_SECONDS).select_from(tables).where(c.id == job_id)
 
 
 def _caps(r: RowMapping) -> BudgetCaps:
@@ -264,27 +266,31 @@ def _caps(r: RowMapping) -> BudgetCaps:
         project_id=r["project_id"],
         terms=JobConstraints.from_dict(r["terms"]),
         over_budget_at=r["over_budget_at"],
-        told=r["told"],
+        announced=r["announced"],
         project_cap=r["budget"],
         project_since=r["budget_since"],
-        project_told=r["project_told"],
+        project_announced=r["project_announced"],
         save_seconds=r["save_seconds"],
     )
 
 
 def _hold(r: RowMapping) -> BudgetHold:
     state = AttemptState(r["state"])
-    leaving = state is AttemptState.TERMINATING
-    anew = r["refilled_at"] if r["refills"] and not leaving else None  # else all have arrived
-    ordered_at = anew or r["created_at"]
-    come = r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _COME
+    is_leaving = state is AttemptState.TERMINATING
+    refilled_at = (
+        r["refilled_at"] if r["refills"] and not is_leaving else None
+    )  # else all have arrived
+    ordered_at = refilled_at or r["created_at"]
+    has_arrived = (
+        r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _ARRIVAL_LIMIT
+    )
     return BudgetHold(
         hourly=r["hourly"],
         machines=r["instance_count"],
         billed=r["billed"],
         known=r["known"],
-        ordered_at=None if come or state is AttemptState.PENDING else r["created_at"],
-        refilled_at=anew,
-        leaving=leaving,
+        ordered_at=None if has_arrived or state is AttemptState.PENDING else r["created_at"],
+        refilled_at=refilled_at,
+        is_deleting=is_leaving,
         save_seconds=r["save_seconds"],
     )

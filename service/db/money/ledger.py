@@ -37,7 +37,7 @@ select * from unnest(
 )
 on conflict do nothing
 """)
-_GIVEN = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_hourly")
+_OPEN_COLUMNS = ("job_id", "attempt_id", "vm_id", "started_at", "hourly", "on_demand_hourly")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -51,23 +51,33 @@ class ExistingMachines:
     since: datetime  # start of a machine's first row: it costs before it is seen
 
 
-async def meter(conn: AsyncConnection, seen: Sequence[ExistingMachines], now: datetime) -> None:
+async def meter(conn: AsyncConnection, machines: Sequence[ExistingMachines], now: datetime) -> None:
     """Open a row for every machine newly seen, and close the rows of machines that are gone.
 
     A machine that is back after a gap costs from now on; its earlier row stays. Another replica's
     clock may be ahead of ours: a row never ends before it has started.
     """
-    pairs = [(one.attempt_id, vm_id) for one in seen for vm_id in one.vm_ids]
-    given: dict[str, object] = {"ids": [one.attempt_id for one in seen], "now": now}
-    given |= {"of": [attempt_id for attempt_id, _ in pairs], "vms": [vm_id for _, vm_id in pairs]}
-    await conn.execute(_CLOSE, given)
-    known = await _metered_machines(conn, sorted({attempt_id for attempt_id, _ in pairs}))
+    pairs = [(group.attempt_id, vm_id) for group in machines for vm_id in group.vm_ids]
+    parameters: dict[str, object] = {"ids": [group.attempt_id for group in machines], "now": now}
+    parameters |= {
+        "of": [attempt_id for attempt_id, _ in pairs],
+        "vms": [vm_id for _, vm_id in pairs],
+    }
+    await conn.execute(_CLOSE, parameters)
+    is_open = await _metered_machines(conn, sorted({attempt_id for attempt_id, _ in pairs}))
     rows = [
-        (one.job_id, one.attempt_id, vm_id, since, one.price.hourly, one.price.on_demand_hourly)
-        for one in seen
-        for vm_id in one.vm_ids
-        if not known.get((one.attempt_id, vm_id), False)
-        for since in [now if (one.attempt_id, vm_id) in known else one.since]
+        (
+            group.job_id,
+            group.attempt_id,
+            vm_id,
+            since,
+            group.price.hourly,
+            group.price.on_demand_hourly,
+        )
+        for group in machines
+        for vm_id in group.vm_ids
+        if not is_open.get((group.attempt_id, vm_id), False)
+        for since in [now if (group.attempt_id, vm_id) in is_open else group.since]
     ]
     await _open(conn, rows)
 
@@ -79,12 +89,12 @@ async def reprice(conn: AsyncConnection, attempt_id: str, price: Price, now: dat
     waits for the other.
     """
     c = ledger.c
-    mine = (c.attempt_id == attempt_id, c.ended_at.is_(None))
+    conditions = (c.attempt_id == attempt_id, c.ended_at.is_(None))
     ended_at = func.greatest(now, c.started_at)
-    told = (c.job_id, c.vm_id, c.ended_at)
-    closed = update(ledger).where(*mine).values(ended_at=ended_at).returning(*told)
+    columns = (c.job_id, c.vm_id, c.ended_at)
+    statement = update(ledger).where(*conditions).values(ended_at=ended_at).returning(*columns)
     prices = (price.hourly, price.on_demand_hourly)
-    ended = await conn.execute(closed)
+    ended = await conn.execute(statement)
     await _open(conn, [(job_id, attempt_id, vm_id, at, *prices) for job_id, vm_id, at in ended])
 
 
@@ -106,7 +116,7 @@ async def open_after_the_end(conn: AsyncConnection) -> set[str]:
 async def _open(conn: AsyncConnection, rows: Sequence[tuple[object, ...]]) -> None:
     if rows:
         columns = zip(*rows, strict=True)
-        await conn.execute(_OPEN, dict(zip(_GIVEN, map(list, columns), strict=True)))
+        await conn.execute(_OPEN, dict(zip(_OPEN_COLUMNS, map(list, columns), strict=True)))
 
 
 async def _metered_machines(
@@ -116,5 +126,5 @@ async def _metered_machines(
     c = ledger.c
     is_open = func.bool_or(c.ended_at.is_(None)).label("is_open")
     query = select(c.attempt_id, c.vm_id, is_open).where(among(c.attempt_id, attempt_ids))
-    found = await conn.execute(query.group_by(c.attempt_id, c.vm_id))
-    return {(row.attempt_id, row.vm_id): row.is_open for row in found}
+    rows = await conn.execute(query.group_by(c.attempt_id, c.vm_id))
+    return {(row.attempt_id, row.vm_id): row.is_open for row in rows}

@@ -27,16 +27,16 @@ def storage_cost(*, since: str = "", until: str = NOW) -> str:
     return f"sum(size * month * {metered_hours(since=since, until=until)}) / {GIB_HOURS}.0"
 
 
-def total_cost(whose: str, *, machines: str = "", since: str = "") -> str:
-    """Return the cost of machines, storage and tier moves of the jobs that ``whose`` selects.
+def total_cost(condition: str, *, machines: str = "", since: str = "") -> str:
+    """Return the cost of machines, storage and tier moves of the jobs that ``condition`` selects.
 
     ``machines``: a narrower condition for rows of `ledger`; ``since``: costs from then on only.
     """
-    kept = f" and (ended_at is null or ended_at > {since})" if since else ""
-    moved = f" and asked_at >= {since}" if since else ""
-    parts = (
-        f"{machine_cost(since=since)} from ledger where {machines or whose}",
-        f"{storage_cost(since=since)} from storage_ledger where {whose}{kept}",
-        f"sum(charge) from tier_moves where {whose}{moved}",
+    stored_since = f" and (ended_at is null or ended_at > {since})" if since else ""
+    moved_since = f" and asked_at >= {since}" if since else ""
+    terms = (
+        f"{machine_cost(since=since)} from ledger where {machines or condition}",
+        f"{storage_cost(since=since)} from storage_ledger where {condition}{stored_since}",
+        f"sum(charge) from tier_moves where {condition}{moved_since}",
     )
-    return " + ".join(f"coalesce((select {part}), 0)" for part in parts)
+    return " + ".join(f"coalesce((select {term}), 0)" for term in terms)

@@ -26,8 +26,8 @@ _PREFIX = "price of "
 
 async def doubts_about(conn: AsyncConnection, meters: Collection[str]) -> dict[str, PriceDoubt]:
     """Return the doubts about these meters, settled ones included."""
-    mine = among(_looks.what, [_PREFIX + meter for meter in meters])
-    rows = await conn.execute(select(_looks.what, _looks.due_at, _looks.trouble).where(mine))
+    condition = among(_looks.what, [_PREFIX + meter for meter in meters])
+    rows = await conn.execute(select(_looks.what, _looks.due_at, _looks.trouble).where(condition))
     return {
         row.what.removeprefix(_PREFIX): PriceDoubt(
             price=Decimal(row.trouble), settles_at=row.due_at
@@ -38,9 +38,9 @@ async def doubts_about(conn: AsyncConnection, meters: Collection[str]) -> dict[s
 
 async def save(conn: AsyncConnection, meter: str, doubt: PriceDoubt, now: datetime) -> None:
     """Store the doubt in place of the meter's earlier one."""
-    news = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
-    new = upsert(market_looks).values(what=_PREFIX + meter, **news)
-    await conn.execute(new.on_conflict_do_update(index_elements=[_looks.what], set_=news))
+    values = {"due_at": doubt.settles_at, "trouble": str(doubt.price), "trouble_at": now}
+    new = upsert(market_looks).values(what=_PREFIX + meter, **values)
+    await conn.execute(new.on_conflict_do_update(index_elements=[_looks.what], set_=values))
 
 
 async def remove(conn: AsyncConnection, meter: str) -> None:
@@ -49,20 +49,20 @@ async def remove(conn: AsyncConnection, meter: str) -> None:
 
 
 async def last_good_prices(
-    conn: AsyncConnection, place: SpotPool, now: datetime
+    conn: AsyncConnection, pool: SpotPool, now: datetime
 ) -> dict[CapacityType, Decimal]:
     """Return the last good prices of a place, from its newest attempts that ran.
 
     Spot attempts give the on-demand price too. Without any, the Spot price is the one that Azure
     published last.
     """
-    found: dict[CapacityType, Decimal] = {}
+    prices: dict[CapacityType, Decimal] = {}
     for capacity in (CapacityType.SPOT, CapacityType.ON_DEMAND):
         query = (
             select(_attempts.hourly, _attempts.on_demand_hourly)
             .where(
-                _attempts.region == place.region,
-                _attempts.vm_size == place.vm_size,
+                _attempts.region == pool.region,
+                _attempts.vm_size == pool.vm_size,
                 _attempts.capacity_type == capacity,
                 _attempts.ran_at.is_not(None),
                 _attempts.hourly > 0,
@@ -71,10 +71,10 @@ async def last_good_prices(
             .limit(1)
         )
         if row := (await conn.execute(query)).one_or_none():
-            found[CapacityType.ON_DEMAND] = row.on_demand_hourly
-            found[capacity] = row.hourly
-    if CapacityType.SPOT not in found:
-        told = await market.prices(conn, [place], now, now)
-        if place in told:
-            found[CapacityType.SPOT] = told[place][-1].hourly
-    return found
+            prices[CapacityType.ON_DEMAND] = row.on_demand_hourly
+            prices[capacity] = row.hourly
+    if CapacityType.SPOT not in prices:
+        published = await market.prices(conn, [pool], now, now)
+        if pool in published:
+            prices[CapacityType.SPOT] = published[pool][-1].hourly
+    return prices

@@ -60,6 +60,6 @@ async def by_bucket(
     now: datetime,
 ) -> list[CostBucketRow]:
     """Return buckets of ``width`` seconds, oldest first, without charges for tier moves."""
-    given = {"since": since, "until": until, "width": width, "project": project_id, "now": now}
-    rows = await conn.execute(text(_QUERY), given)
+    parameters = {"since": since, "until": until, "width": width, "project": project_id, "now": now}
+    rows = await conn.execute(text(_QUERY), parameters)
     return [CostBucketRow(**row) for row in rows.mappings()]

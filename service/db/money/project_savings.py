@@ -42,14 +42,14 @@ select s.*, projects.name from sums s join projects on projects.id = s.id
 where :after is null or (s.spent, s.id) < (select spent, id from sums where id = :after)
 order by s.spent desc, s.id desc limit :limit
 """
-_WHOLE = """
+_TOTAL = """
 select count(*) projects, coalesce(sum(jobs), 0) jobs, coalesce(sum(evictions), 0) evictions,
   coalesce(sum(spent), 0) spent, coalesce(sum(on_demand), 0) on_demand,
   :after is null or count(*) filter (where id = :after) > 0 known
 from sums
 """
 _QUERY = f"""{_SUMS}
-select w.*, page.* from ({_WHOLE}) w (
+select w.*, page.* from ({_TOTAL}) w (
   projects, w_jobs, w_evictions, w_spent, w_on_demand, known
 ) left join ({_PAGE}) page on true
 order by page.spent desc, page.id desc
@@ -75,7 +75,7 @@ class SavingsPage:
     """A page of projects, highest cost first, and the totals of all of them."""
 
     page: Sequence[SavingsRow]
-    whole: SavingsRow
+    total: SavingsRow
     projects: int  # that had machines
 
 
@@ -89,19 +89,19 @@ async def by_project(
     query = _QUERY
     for name, kind in _TYPES.items():
         query = query.replace(f":{name}", f"cast(:{name} as {kind})")
-    given = {"since": since, "now": now, "after": after, "limit": limit}
-    rows = (await conn.execute(text(query), given)).mappings().all()
+    parameters = {"since": since, "now": now, "after": after, "limit": limit}
+    rows = (await conn.execute(text(query), parameters)).mappings().all()
     if not rows[0]["known"]:
         return None
     return SavingsPage(
         page=[_saved(row) for row in rows if row["id"] is not None],
-        whole=_saved(rows[0], "w_"),
+        total=_saved(rows[0], "w_"),
         projects=rows[0]["projects"],
     )
 
 
 def _saved(row: RowMapping, prefix: str = "") -> SavingsRow:
-    told: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
-    told |= {name: int(told[name]) for name in ("jobs", "evictions")}
+    values: dict[str, Any] = {name: row[f"{prefix}{name}"] for name in _MEMBERS}
+    values |= {name: int(values[name]) for name in ("jobs", "evictions")}
     named = {"id": "", "name": ""} if prefix else {"id": row["id"], "name": row["name"]}
-    return SavingsRow(**(told | named))
+    return SavingsRow(**(values | named))

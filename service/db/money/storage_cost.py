@@ -55,9 +55,9 @@ async def record(
     await leases.release(conn, claim, now, due_at, looked_at=now)
     c = storage_ledger.c
     for change in changes:
-        mine = (c.job_id == claim.row_id, c.tier == change.tier, c.ended_at.is_(None))
+        conditions = (c.job_id == claim.row_id, c.tier == change.tier, c.ended_at.is_(None))
         ended_at = func.greatest(change.at, c.started_at)
-        closed = update(storage_ledger).where(*mine).values(ended_at=ended_at)
+        closed = update(storage_ledger).where(*conditions).values(ended_at=ended_at)
         ended = (await conn.execute(closed.returning(c.ended_at))).scalars()
         at = max([change.at, *ended])
         if change.level is not None:

@@ -44,13 +44,15 @@ _PRUNED = {
 }
 
 
-async def due(conn: AsyncConnection, rows: PrunedTable, before: datetime, limit: int) -> list[str]:
+async def jobs_to_prune(
+    conn: AsyncConnection, rows: PrunedTable, before: datetime, limit: int
+) -> list[str]:
     """Return jobs that ended ``before`` and are not pruned of ``rows`` yet, oldest first."""
-    found = await conn.execute(_DUE[rows], {"before": before, "limit": limit})
-    return list(found.scalars())
+    result = await conn.execute(_DUE[rows], {"before": before, "limit": limit})
+    return list(result.scalars())
 
 
-async def some(conn: AsyncConnection, rows: PrunedTable, job_id: str) -> bool:
+async def delete_some(conn: AsyncConnection, rows: PrunedTable, job_id: str) -> bool:
     """Delete up to ``ROWS`` rows of the job; return True and mark it if none is left."""
     done = await conn.execute(_DELETE[rows], {"job_id": job_id})
     if done.rowcount == ROWS:

@@ -7,7 +7,7 @@ from typing import NamedTuple
 from sqlalchemy import text
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-_BOUGHT = "array[a.region, a.vm_size, a.capacity_type]"
+_OFFERING_LABELS = "array[a.region, a.vm_size, a.capacity_type]"
 _DUE = """
 select 'rekindle_due_lag_seconds', array['{table}'],
   coalesce(extract(epoch from :now - min(due_at)), 0)
@@ -25,14 +25,14 @@ select 'rekindle_queue_oldest_wait_seconds', array[]::text[],
   coalesce(extract(epoch from :now - min(waits_since)), 0)
 from queue where waits_since is not null
 union all
-select 'rekindle_attempts', array[state, engine] || {_BOUGHT}, count(*)
+select 'rekindle_attempts', array[state, engine] || {_OFFERING_LABELS}, count(*)
 from attempts a where state <> 'ended' group by state, engine, region, vm_size, capacity_type
 union all
 select 'rekindle_attempt_oldest_seconds', array[state], extract(epoch from :now - min(since))
 from attempts where state <> 'ended' group by state
 union all
 select bought.name, bought.labels, bought.value from (
-  select {_BOUGHT} as labels, count(*)::float8 as machines,
+  select {_OFFERING_LABELS} as labels, count(*)::float8 as machines,
     sum(l.hourly)::float8 as hourly, sum(l.on_demand_hourly)::float8 as on_demand
   from ledger l join attempts a on a.id = l.attempt_id
   where l.ended_at is null group by a.region, a.vm_size, a.capacity_type

@@ -75,8 +75,8 @@ async def find_project(conn: AsyncConnection, name: str) -> str | None:
 
 async def projects_named(conn: AsyncConnection, *names: str) -> list[Project]:
     """Return the projects whose id or name is among ``names``."""
-    meant = or_(projects.c.id.in_(names), projects.c.name.in_(names))
-    rows = await conn.execute(select(*_OF_PROJECTS).where(meant))
+    condition = or_(projects.c.id.in_(names), projects.c.name.in_(names))
+    rows = await conn.execute(select(*_OF_PROJECTS).where(condition))
     return [Project(**r) for r in rows.mappings()]
 
 
@@ -105,15 +105,15 @@ async def add(conn: AsyncConnection, key: Key, digest: bytes) -> None:
 
 async def find(conn: AsyncConnection, digest: bytes) -> Key | None:
     """Return the key with this hash, even if revoked; None if there is none."""
-    found = await conn.execute(select(*_COLUMNS).where(api_keys.c.sha256 == digest))
-    row = found.mappings().one_or_none()
+    result = await conn.execute(select(*_COLUMNS).where(api_keys.c.sha256 == digest))
+    row = result.mappings().one_or_none()
     return _key(row) if row else None
 
 
 async def get(conn: AsyncConnection, project_id: str, key_id: str) -> Key | None:
     """Return the project's key with this id, even if revoked; None if there is none."""
-    mine = (api_keys.c.id == key_id, api_keys.c.project_id == project_id)
-    row = (await conn.execute(select(*_COLUMNS).where(*mine))).mappings().one_or_none()
+    conditions = (api_keys.c.id == key_id, api_keys.c.project_id == project_id)
+    row = (await conn.execute(select(*_COLUMNS).where(*conditions))).mappings().one_or_none()
     return _key(row) if row else None
 
 
@@ -132,16 +132,21 @@ async def newest(
 
 async def revoke(conn: AsyncConnection, key_id: str, now: datetime) -> None:
     """Revoke the key; a repeated call keeps the time of the first revocation."""
-    still = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
-    await conn.execute(update(api_keys).where(*still).values(revoked_at=now))
+    conditions = (api_keys.c.id == key_id, api_keys.c.revoked_at.is_(None))
+    await conn.execute(update(api_keys).where(*conditions).values(revoked_at=now))
     await notify.notify(conn, TOPIC)
 
 
 async def revoke_expired(conn: AsyncConnection, project_id: str, name: str, now: datetime) -> None:
     """Revoke expired keys of the project with this name, so that they do not count."""
     c = api_keys.c
-    over = (c.project_id == project_id, c.name == name, c.revoked_at.is_(None), c.expires_at <= now)
-    await conn.execute(update(api_keys).where(*over).values(revoked_at=now))
+    conditions = (
+        c.project_id == project_id,
+        c.name == name,
+        c.revoked_at.is_(None),
+        c.expires_at <= now,
+    )
+    await conn.execute(update(api_keys).where(*conditions).values(revoked_at=now))
 
 
 async def count(conn: AsyncConnection, project_id: str) -> int:
@@ -151,11 +156,11 @@ async def count(conn: AsyncConnection, project_id: str) -> int:
     return int((await conn.execute(query)).scalar_one())
 
 
-async def touch(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
+async def record_use(conn: AsyncConnection, key_id: str, now: datetime, before: datetime) -> None:
     """Record that the key is used, unless a use since ``before`` is recorded."""
     used = api_keys.c.last_used_at
-    stale = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
-    await conn.execute(update(api_keys).where(*stale).values(last_used_at=now))
+    conditions = (api_keys.c.id == key_id, or_(used.is_(None), used < before))
+    await conn.execute(update(api_keys).where(*conditions).values(last_used_at=now))
 
 
 def _key(row: RowMapping) -> Key:

@@ -36,8 +36,8 @@ async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:
     """Return the limits of the project."""
     query = select(*_COLUMNS).where(project_limits.c.project_id == project_id)
     row = (await conn.execute(query)).mappings().one_or_none()
-    own = {name: most for name, most in row.items() if most is not None} if row else {}
-    return ProjectLimits(**{**vars(DEFAULT_PROJECT_LIMITS), **own})
+    overrides = {name: most for name, most in row.items() if most is not None} if row else {}
+    return ProjectLimits(**{**vars(DEFAULT_PROJECT_LIMITS), **overrides})
 
 
 async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | None]) -> None:
@@ -50,13 +50,16 @@ async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | N
 
 async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
     """Return the project's usage; an upload of unknown size counts as ``unknown_bytes``."""
-    there, under_way = _files(project_id), (uploads.c.project_id == project_id, _UNDER_WAY)
+    file_conditions, under_way = (
+        _files(project_id),
+        (uploads.c.project_id == project_id, _UNDER_WAY),
+    )
     size = func.coalesce(uploads.c.expected_bytes, unknown_bytes)
     live_keys = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
     query = select(
         _live_jobs(project_id).label("live_jobs"),
-        (_count(files, *there) + _count(uploads, *under_way)).label("files"),
-        (_sum(files.c.bytes, *there) + _sum(size, *under_way)).label("bytes"),
+        (_count(files, *file_conditions) + _count(uploads, *under_way)).label("files"),
+        (_sum(files.c.bytes, *file_conditions) + _sum(size, *under_way)).label("bytes"),
         _count(api_keys, *live_keys).label("keys"),
     )
     return ProjectLimits(**(await conn.execute(query)).mappings().one())
@@ -64,8 +67,8 @@ async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) 
 
 async def live_jobs(conn: AsyncConnection, project_id: str) -> tuple[int, int]:
     """Return the number of the project's live jobs and their limit, in one statement."""
-    count, own = (await conn.execute(_LIVE_JOBS, {"project_id": project_id})).one()
-    return count, DEFAULT_PROJECT_LIMITS.live_jobs if own is None else own
+    count, limit = (await conn.execute(_LIVE_JOBS, {"project_id": project_id})).one()
+    return count, DEFAULT_PROJECT_LIMITS.live_jobs if limit is None else limit
 
 
 def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:
@@ -75,17 +78,17 @@ def _live_jobs(project_id: str | BindParameter[str]) -> ScalarSelect[int]:
 
 def _files(project_id: str) -> tuple[ColumnElement[bool], ...]:
     """Return the conditions for uploaded files: result files never count against limits."""
-    mine = (files.c.project_id == project_id, files.c.deleted_at.is_(None))
-    return (*mine, files.c.purpose != PURPOSE_OF_RESULTS)
+    conditions = (files.c.project_id == project_id, files.c.deleted_at.is_(None))
+    return (*conditions, files.c.purpose != PURPOSE_OF_RESULTS)
 
 
-def _count(table: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - a table
-    return select(func.count()).select_from(table).where(*such).scalar_subquery()
+def _count(table: Any, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - a table
+    return select(func.count()).select_from(table).where(*conditions).scalar_subquery()
 
 
-def _sum(column: Any, *such: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - of bytes
+def _sum(column: Any, *conditions: ColumnElement[bool]) -> ScalarSelect[int]:  # noqa: ANN401 - of bytes
     total = cast(func.coalesce(func.sum(column), 0), BigInteger)
-    return select(total).where(*such).scalar_subquery()
+    return select(total).where(*conditions).scalar_subquery()
 
 
 _PROJECT: BindParameter[str] = bindparam("project_id", type_=Text)

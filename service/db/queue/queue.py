@@ -42,19 +42,19 @@ from service.domain.queue.admission import (
 from service.domain.states import JOB_TERMINAL, JobState
 
 TOPIC = "queue"  # a job may be admitted now
-_TURN = "admission"
+_LEASE_NAME = "admission"
 _c = queue.c
 _PRIORITIES = {str(priority): priority for priority in Priority}
 # Since when an admitted job without a live attempt could have requested machines. Its reservation
 # does not lapse while its machines are being deleted: they may use the last free cores.
-_LEAVES = TOO_LONG_TO_DELETE.total_seconds()
+_DELETION_SECONDS = TOO_LONG_TO_DELETE.total_seconds()
 IDLE_SINCE = f"""greatest(queue.admitted_at, (
-  select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_LEAVES} seconds'))
+  select max(coalesce(ended_at, coalesce(over_at, since) + interval '{_DELETION_SECONDS} seconds'))
   from attempts where job_id = queue.job_id
 ))"""  # noqa: S608 - a constant
 idle_since: ColumnElement[datetime] = literal_column(IDLE_SINCE, Moment)
-_MARK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
-_TELL = text("""
+_LOCK = text("select pg_advisory_xact_lock(hashtextextended('admission', 0))")
+_WRITE_STANDINGS = text("""
 update queue q set position = t.position, code = t.code, why = t.why
 from unnest(cast(:ids as text[]), cast(:positions as int[]), cast(:codes as text[]),
   cast(:whys as text[])) t(job_id, position, code, why)
@@ -67,7 +67,7 @@ from unnest(cast(:ids as text[]), cast(:regions as text[]), cast(:cores as int[]
   t(job_id, region, cores)
 where q.job_id = t.job_id and q.waits_since is not null
 """)
-_NEWS = text("""
+_RAISE_VERSIONS = text("""
 with told as (
   update jobs set version = version + 1, updated_at = greatest(updated_at, :now)
   where id = any(cast(:ids as text[])) returning id
@@ -114,8 +114,8 @@ async def admitted(
     conn: AsyncConnection, job_ids: Collection[str], now: datetime
 ) -> dict[str, tuple[str, int]]:
     """Return which of the jobs are admitted, each with its region and reserved cores."""
-    kept = case((idle_since > now - ADMISSION_HOLD, _c.cores), else_=0)
-    query = select(_c.job_id, _c.region, kept)
+    reserved_cores = case((idle_since > now - ADMISSION_HOLD, _c.cores), else_=0)
+    query = select(_c.job_id, _c.region, reserved_cores)
     rows = await conn.execute(query.where(among(_c.job_id, job_ids), _c.admitted_at.is_not(None)))
     return {job_id: (region, cores) for job_id, region, cores in rows}
 
@@ -131,17 +131,17 @@ async def send_back(conn: AsyncConnection, gang: Gang, since: datetime, now: dat
         "position": None,
         "region": "",
         "cores": 0,
-        "code": WaitReason.LOOK,
+        "code": WaitReason.PENDING,
     }
     waits = none | {"why": "", "waits_since": since}
-    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
-    mine = (
+    request = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    conditions = (
         _c.job_id == gang.job_id,
         _c.admitted_at.is_not(None),
         idle_since <= now - ADMISSION_HOLD,
     )
-    sent = update(queue).where(*mine).values(asks | waits).returning(_c.job_id)
-    if (await conn.execute(sent)).one_or_none() is None:
+    statement = update(queue).where(*conditions).values(request | waits).returning(_c.job_id)
+    if (await conn.execute(statement)).one_or_none() is None:
         return False
     await notify.notify(conn, TOPIC)
     return True
@@ -155,32 +155,32 @@ async def move_reservation(conn: AsyncConnection, job_id: str, region: str, core
 
 async def take_turn(conn: AsyncConnection) -> None:
     """Wait for the admission lock, and hold it until the transaction ends."""
-    await conn.execute(_MARK)
+    await conn.execute(_LOCK)
 
 
-async def is_mine(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
+async def hold_lease(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
     """Take or renew the lease of the queue's leader; return whether ``holder`` has it.
 
     If the leader dies, another replica takes over after ``life``. A lease that ends more than two
     lives away was set by a clock that is ahead, and is ignored.
     """
     c = turns.c
-    free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
-    mine = {"holder": holder, "ends_at": now + life}
-    first = upsert(turns).values(what=_TURN, **mine)
-    taken = first.on_conflict_do_update(index_elements=[c.what], set_=mine, where=free)
-    return (await conn.execute(taken.returning(c.what))).one_or_none() is not None
+    is_free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
+    values = {"holder": holder, "ends_at": now + life}
+    first = upsert(turns).values(what=_LEASE_NAME, **values)
+    statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=is_free)
+    return (await conn.execute(statement.returning(c.what))).one_or_none() is not None
 
 
 async def enqueue(conn: AsyncConnection, gang: Gang, now: datetime) -> None:
     """Queue the job, or update the requests of a queued one; wake admission."""
     row = gang.row()
-    kept = {"waits_since": func.coalesce(_c.waits_since, now)}
-    news = {name: row[name] for name in ("priority", "gpus", "wants")}
+    retained = {"waits_since": func.coalesce(_c.waits_since, now)}
+    request = {name: row[name] for name in ("priority", "gpus", "wants")}
     new = upsert(queue).values(**row, waits_since=now)
     await conn.execute(
         new.on_conflict_do_update(
-            index_elements=[_c.job_id], set_=news | kept, where=_c.admitted_at.is_(None)
+            index_elements=[_c.job_id], set_=request | retained, where=_c.admitted_at.is_(None)
         )
     )
     await notify.notify(conn, TOPIC)
@@ -193,8 +193,8 @@ async def admit_at_once(
     values = {"admitted_at": now, "region": region, "cores": cores, "code": "", "why": ""}
     values |= {"waits_since": None, "position": None}
     new = upsert(queue).values(**gang.row() | values)
-    asks = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
-    await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=asks | values))
+    request = {name: gang.row()[name] for name in ("priority", "gpus", "wants")}
+    await conn.execute(new.on_conflict_do_update(index_elements=[_c.job_id], set_=request | values))
 
 
 async def drop_admission(
@@ -208,35 +208,37 @@ async def drop_admissions(
     conn: AsyncConnection, moves: Sequence[tuple[str, JobState, JobState]]
 ) -> None:
     """Drop admissions as ``drop_admission`` does, for many jobs with their old and new states."""
-    over = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
-    rest = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in over]
-    if over:
-        await conn.execute(delete(queue).where(among(_c.job_id, over)))
-    if rest:
+    ended = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
+    paused = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in ended]
+    if ended:
+        await conn.execute(delete(queue).where(among(_c.job_id, ended)))
+    if paused:
         none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
-        mine = update(queue).where(among(_c.job_id, rest))
-        await conn.execute(mine.values(**none, cores=0, code=WaitReason.LOOK, why=""))
-    if over or rest:
+        statement = update(queue).where(among(_c.job_id, paused))
+        await conn.execute(statement.values(**none, cores=0, code=WaitReason.PENDING, why=""))
+    if ended or paused:
         await notify.notify(conn, TOPIC)
 
 
 async def waiting(conn: AsyncConnection) -> dict[str, tuple[QueuedJob, WrittenStanding]]:
     """Return every queued job by id, and its standing as last written."""
-    whom = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
-    told = (_c.position, _c.code, _c.why)
-    found = {}
-    for row in await conn.execute(select(*whom, *told).where(_c.waits_since.is_not(None))):
+    job_columns = (_c.job_id, _c.project_id, _c.priority, _c.waits_since, _c.gpus, _c.wants)
+    standing_columns = (_c.position, _c.code, _c.why)
+    queued = {}
+    for row in await conn.execute(
+        select(*job_columns, *standing_columns).where(_c.waits_since.is_not(None))
+    ):
         job_id, project_id, priority, since, gpus, wants, *before = row
-        waits = QueuedJob(
+        job = QueuedJob(
             job_id=job_id,
             project_id=project_id,
             priority=_PRIORITIES[priority],
             since=since,
             gpus=gpus,
-            wants=_wants(tuple((region, cores) for region, cores in wants)),
+            wants=_region_requests(tuple((region, cores) for region, cores in wants)),
         )
-        found[job_id] = (waits, WrittenStanding(*before))
-    return found
+        queued[job_id] = (job, WrittenStanding(*before))
+    return queued
 
 
 async def has_waiting(conn: AsyncConnection) -> bool:
@@ -249,8 +251,8 @@ async def admitted_usage(
     conn: AsyncConnection, project_ids: Collection[str] | None = None
 ) -> dict[str, tuple[int, int]]:
     """Return the numbers of admitted jobs and of their GPUs by project; None: all projects."""
-    counted = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
-    query = select(*counted).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
+    columns = (_c.project_id, func.count(), func.coalesce(func.sum(_c.gpus), 0))
+    query = select(*columns).where(_c.admitted_at.is_not(None)).group_by(_c.project_id)
     if project_ids is not None:
         query = query.where(_c.project_id.in_(project_ids))
     return {project_id: (many, gpus) for project_id, many, gpus in await conn.execute(query)}
@@ -261,31 +263,35 @@ async def admit(conn: AsyncConnection, admitted: Sequence[AdmittedJob], now: dat
     if not admitted:
         return
     ids = [a.job_id for a in admitted]
-    mine = update(jobs).where(jobs.c.id.in_(ids))
-    await conn.execute(mine.values(due_at=func.least(jobs.c.due_at, now), hints=jobs.c.hints + 1))
+    statement = update(jobs).where(jobs.c.id.in_(ids))
+    await conn.execute(
+        statement.values(due_at=func.least(jobs.c.due_at, now), hints=jobs.c.hints + 1)
+    )
     rows = {"regions": [a.region for a in admitted], "cores": [a.cores for a in admitted]}
     await conn.execute(_ADMIT, {"ids": ids, "now": now, **rows})
-    await _note(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
+    await _add_events(conn, "job.admitted", dict.fromkeys(ids, "Its turn has come"), now)
     await notify.notify(conn, notify.DUE)
 
 
-async def write_standings(conn: AsyncConnection, told: Sequence[WaitingJob], now: datetime) -> None:
+async def write_standings(
+    conn: AsyncConnection, standings: Sequence[WaitingJob], now: datetime
+) -> None:
     """Write the queue standings that users see, and raise the jobs' versions."""
-    if not told:
+    if not standings:
         return
-    ids = [t.job_id for t in told]
-    await _news(conn, ids, now)
-    members: dict[str, list[Any]] = {"positions": [t.position for t in told]}
-    members |= {"codes": [str(t.code) for t in told], "whys": [t.why for t in told]}
-    await conn.execute(_TELL, {"ids": ids, **members})
+    ids = [t.job_id for t in standings]
+    await _raise_versions(conn, ids, now)
+    members: dict[str, list[Any]] = {"positions": [t.position for t in standings]}
+    members |= {"codes": [str(t.code) for t in standings], "whys": [t.why for t in standings]}
+    await conn.execute(_WRITE_STANDINGS, {"ids": ids, **members})
 
 
-async def note_waits(conn: AsyncConnection, whys: Mapping[str, str], now: datetime) -> None:
+async def note_waits(conn: AsyncConnection, reasons: Mapping[str, str], now: datetime) -> None:
     """Add an event to each of these jobs that it began to wait, and why."""
-    await _note(conn, "job.waits", {i: f"It waits: {why}" for i, why in whys.items()}, now)
+    await _add_events(conn, "job.waits", {i: f"It waits: {why}" for i, why in reasons.items()}, now)
 
 
-async def _note(
+async def _add_events(
     conn: AsyncConnection, code: str, messages: Mapping[str, str], now: datetime
 ) -> None:
     """Add one event to each of these jobs."""
@@ -303,16 +309,16 @@ async def _note(
             )
             for job_id, message in messages.items()
         ]
-        await _news(conn, messages, now)  # locks the jobs: events are dated in order
+        await _raise_versions(conn, messages, now)  # locks the jobs: events are dated in order
         await add_all(conn, rows)
 
 
-async def _news(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
-    given = {"ids": list(job_ids), "now": now, "channel": notify.CHANNEL}
-    await conn.execute(_NEWS, given)
+async def _raise_versions(conn: AsyncConnection, job_ids: Iterable[str], now: datetime) -> None:
+    parameters = {"ids": list(job_ids), "now": now, "channel": notify.CHANNEL}
+    await conn.execute(_RAISE_VERSIONS, parameters)
 
 
 @lru_cache(maxsize=10_000)
-def _wants(told: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
+def _region_requests(pairs: tuple[tuple[str, int], ...]) -> tuple[RegionRequest, ...]:
     """Return the requests as shared objects: thousands of jobs have one of a few."""
-    return tuple(RegionRequest(region=region, cores=cores) for region, cores in told)
+    return tuple(RegionRequest(region=region, cores=cores) for region, cores in pairs)

@@ -17,7 +17,7 @@ from service.domain.queue.queue_forecast import CORE_REASONS, MAX_HOLDS, CoreHol
 from service.domain.states import AttemptState
 
 _LEAVES = RemainingTime(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
-_HELD = text(f"""
+_HOLDS = text(f"""
 select j.project_id, {pool("a")} as region, a.vm_size, a.state, a.instance_count,
   jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
   j.plan #> '{{options,0}}' as option,
@@ -45,47 +45,49 @@ order by q.job_id = :job, q.position
 """)
 
 
-async def queue_to(conn: AsyncConnection, job_id: str, place: int) -> list[QueueEntry]:
-    """Return the entries ahead of the job at ``place``, and its own last; empty if not queued.
+async def queue_up_to(conn: AsyncConnection, job_id: str, position: int) -> list[QueueEntry]:
+    """Return the entries ahead of the job at ``position``, and its own last; empty if not queued.
 
     Jobs that wait for their project's quota are left out: when they take cores is unknown.
     """
-    given = {"job": job_id, "place": place, "for_cores": list(CORE_REASONS)}
-    rows = list(await conn.execute(_QUEUE, given))
-    return [_asks(row) for row in rows] if rows and rows[-1].job_id == job_id else []
+    parameters = {"job": job_id, "place": position, "for_cores": list(CORE_REASONS)}
+    rows = list(await conn.execute(_QUEUE, parameters))
+    return [_parse_entry(row) for row in rows] if rows and rows[-1].job_id == job_id else []
 
 
-async def holding(
+async def core_holds(
     conn: AsyncConnection, regions: Collection[str], now: datetime, *, besides: str = ""
 ) -> list[CoreHold] | None:
     """Return our holds and reservations of Spot cores; None if more than ``MAX_HOLDS``.
 
     ``besides``: a job whose own reservation is not counted.
     """
-    given = {
+    parameters = {
         "regions": sorted(regions),
         "besides": besides,
         "idle": now - ADMISSION_HOLD,
         "most": MAX_HOLDS + 1,
     }
-    rows = list(await conn.execute(_HELD, given))
-    return None if len(rows) > MAX_HOLDS else [_holds(row) for row in rows]
+    rows = list(await conn.execute(_HOLDS, parameters))
+    return None if len(rows) > MAX_HOLDS else [_parse_hold(row) for row in rows]
 
 
-def _asks(row: Row[Any]) -> QueueEntry:
+def _parse_entry(row: Row[Any]) -> QueueEntry:
     wants = tuple(RegionRequest(region=region, cores=cores) for region, cores in row.wants)
-    left = _remaining(row, running=False)
-    return QueueEntry(project_id=row.project_id, since=row.waits_since, wants=wants, lasts=left)
+    remaining = _remaining(row, running=False)
+    return QueueEntry(
+        project_id=row.project_id, since=row.waits_since, wants=wants, duration=remaining
+    )
 
 
-def _holds(row: Row[Any]) -> CoreHold:
-    leaves = row.state == AttemptState.TERMINATING
-    machines, sku = row.running if leaves else row.instance_count, lookup(row.vm_size)
+def _parse_hold(row: Row[Any]) -> CoreHold:
+    is_leaving = row.state == AttemptState.TERMINATING
+    machines, sku = row.running if is_leaving else row.instance_count, lookup(row.vm_size)
     return CoreHold(
         project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),
-        ends=_LEAVES if leaves else _remaining(row, running=row.state == AttemptState.RUNNING),
+        ends=_LEAVES if is_leaving else _remaining(row, running=row.state == AttemptState.RUNNING),
     )
 
 
@@ -98,5 +100,5 @@ def _remaining(row: Row[Any], *, running: bool) -> RemainingTime:
         steps=row.total_steps - progress.get("step", 0),
         seconds_per_step=progress.get("seconds_per_step"),
         running=running,
-        seen=ObservedProgress.of(progress, row.evictions),
+        progress=ObservedProgress.of(progress, row.evictions),
     )

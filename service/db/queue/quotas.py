@@ -28,7 +28,7 @@ from service.db.schema.queue_tables import core_quotas, queue, quotas
 from service.db.schema.tables import attempts, projects
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.queue.admission import ADMISSION_HOLD, ProjectQuota, ProjectUsage, RegionCores
-from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
+from service.domain.states import ATTEMPT_ENDING, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
 _a_pool: ColumnElement[str] = literal_column(pool("attempts"))
@@ -36,7 +36,7 @@ STALE = timedelta(minutes=15)  # an older reading is ignored
 _CORE = ""  # pseudo VM size with one core, where only cores are known
 
 
-class _Place(NamedTuple):
+class _Reservation(NamedTuple):
     """Region of a job's reserved cores, and when the job was admitted."""
 
     region: str
@@ -45,20 +45,24 @@ class _Place(NamedTuple):
 
 async def of(
     conn: AsyncConnection,
-    held: Mapping[str, tuple[int, int]],
+    holdings: Mapping[str, tuple[int, int]],
     project_ids: Collection[str],
-    usual: ProjectQuota,
+    default: ProjectQuota,
 ) -> list[ProjectUsage]:
-    """Return projects with quotas and usage; ``held``: their admitted jobs and GPUs."""
-    both = projects.outerjoin(quotas, _q.project_id == projects.c.id)
+    """Return projects with quotas and usage; ``holdings``: their admitted jobs and GPUs."""
+    tables = projects.outerjoin(quotas, _q.project_id == projects.c.id)
     columns = (projects.c.id, projects.c.name, _q.project_id, _q.max_jobs, _q.max_gpus, _q.weight)
-    query = select(*columns).select_from(both).where(projects.c.id.in_(project_ids))
-    found = []
-    for id_, name, own, max_jobs, max_gpus, weight in await conn.execute(query):
-        quota = ProjectQuota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight) if own else usual
-        many, gpus = held.get(id_, (0, 0))
-        found.append(ProjectUsage(id=id_, name=name, quota=quota, jobs=many, gpus=gpus))
-    return found
+    query = select(*columns).select_from(tables).where(projects.c.id.in_(project_ids))
+    usages = []
+    for id_, name, quota_id, max_jobs, max_gpus, weight in await conn.execute(query):
+        quota = (
+            ProjectQuota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
+            if quota_id
+            else default
+        )
+        many, gpus = holdings.get(id_, (0, 0))
+        usages.append(ProjectUsage(id=id_, name=name, quota=quota, jobs=many, gpus=gpus))
+    return usages
 
 
 async def put(conn: AsyncConnection, project_id: str, quota: ProjectQuota) -> None:
@@ -69,33 +73,35 @@ async def put(conn: AsyncConnection, project_id: str, quota: ProjectQuota) -> No
     await notify.notify(conn, TOPIC)
 
 
-async def claim_region(conn: AsyncConnection, region: str, now: datetime, every: timedelta) -> bool:
+async def claim_region(
+    conn: AsyncConnection, region: str, now: datetime, interval: timedelta
+) -> bool:
     """Claim this round's query of a region's cores; return True to one replica.
 
     A round more than two away was set by a clock that is ahead, and is ignored.
     """
-    due = (_c.due_at <= now) | (_c.due_at > now + 2 * every)
-    new = upsert(core_quotas).values(region=region, due_at=now + every)
-    taken = new.on_conflict_do_update(
-        index_elements=[_c.region], set_={"due_at": now + every}, where=due
+    due = (_c.due_at <= now) | (_c.due_at > now + 2 * interval)
+    new = upsert(core_quotas).values(region=region, due_at=now + interval)
+    statement = new.on_conflict_do_update(
+        index_elements=[_c.region], set_={"due_at": now + interval}, where=due
     )
-    return (await conn.execute(taken.returning(_c.region))).one_or_none() is not None
+    return (await conn.execute(statement.returning(_c.region))).one_or_none() is not None
 
 
-async def learn(
+async def record_usage(
     conn: AsyncConnection, region: str, limit: int | None, used: int, now: datetime
 ) -> None:
     """Store Azure's limit and usage; usage beyond our own machines counts as others'."""
-    ours = await _in_azure(conn, region)
-    news = {"read_at": now, "cores": limit, "others": max(used - ours, 0)}
-    await conn.execute(update(core_quotas).where(_c.region == region).values(news))
+    own_cores = await _own_cores_in_azure(conn, region)
+    values = {"read_at": now, "cores": limit, "others": max(used - own_cores, 0)}
+    await conn.execute(update(core_quotas).where(_c.region == region).values(values))
     await notify.notify(conn, TOPIC)
 
 
-async def any_region(conn: AsyncConnection, now: datetime) -> bool:
+async def is_any_region_known(conn: AsyncConnection, now: datetime) -> bool:
     """Return whether the quota of any region is known."""
-    fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
-    query = select(_c.region).where(*fresh).limit(1)
+    conditions = (_c.cores.is_not(None), _c.read_at > now - STALE)
+    query = select(_c.region).where(*conditions).limit(1)
     return (await conn.execute(query)).scalar_one_or_none() is not None
 
 
@@ -108,24 +114,24 @@ async def regions(
     of jobs admitted after it do not count either: else two jobs that do not both fit would wait for
     each other.
     """
-    fresh = (_c.cores.is_not(None), _c.read_at > now - STALE)
-    known = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*fresh))).all()
-    if not known:
+    conditions = (_c.cores.is_not(None), _c.read_at > now - STALE)
+    rows = (await conn.execute(select(_c.region, _c.cores, _c.others).where(*conditions))).all()
+    if not rows:
         return {}
     # One statement sees one snapshot: cores that pass from a reservation to a committed attempt are
     # counted once.
-    before = await _place_of(conn, besides, now) if besides else None
-    ours = await _cores(conn, union_all(_of_attempts(), _reserved_cores(now, besides, before)))
+    before = await _find_reservation(conn, besides, now) if besides else None
+    own_cores = await _cores(conn, union_all(_of_attempts(), _reserved_cores(now, besides, before)))
     return {
-        region: RegionCores(limit=limit, others=others, ours=ours[region])
-        for region, limit, others in known
+        region: RegionCores(limit=limit, others=others, own=own_cores[region])
+        for region, limit, others in rows
     }
 
 
-def _reserved_cores(now: datetime, besides: str, before: _Place | None) -> Select[Any]:
+def _reserved_cores(now: datetime, besides: str, before: _Reservation | None) -> Select[Any]:
     """Return a query for reserved cores by region: admitted jobs without a live attempt."""
     q = queue.c
-    live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_OVER))
+    live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_ENDING))
     idle = [
         q.admitted_at.is_not(None),
         q.cores > 0,
@@ -141,43 +147,47 @@ def _reserved_cores(now: datetime, besides: str, before: _Place | None) -> Selec
     return select(*columns).where(*idle).group_by(q.region)
 
 
-async def _place_of(conn: AsyncConnection, job_id: str, now: datetime) -> _Place | None:
+async def _find_reservation(
+    conn: AsyncConnection, job_id: str, now: datetime
+) -> _Reservation | None:
     """Return the job's reservation; None if it has none."""
     q = queue.c
-    mine = (
+    conditions = (
         q.job_id == job_id,
         q.admitted_at.is_not(None),
         q.cores > 0,
         idle_since > now - ADMISSION_HOLD,
     )
-    found = (await conn.execute(select(q.region, q.admitted_at).where(*mine))).one_or_none()
-    return found and _Place(*found)
+    row = (await conn.execute(select(q.region, q.admitted_at).where(*conditions))).one_or_none()
+    return row and _Reservation(*row)
 
 
-def _of_attempts(*which: ColumnElement[bool]) -> Select[Any]:
+def _of_attempts(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return a query for Spot machines of attempts: ordered and running, by pool and size."""
-    there = func.jsonb_array_length(_a.vm_ids)
-    leaving = _a.state == AttemptState.TERMINATING
+    machine_count = func.jsonb_array_length(_a.vm_ids)
+    is_leaving = _a.state == AttemptState.TERMINATING
     return (
-        select(_a_pool, _a.vm_size, leaving, func.sum(_a.instance_count), func.sum(there))
-        .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *which)
-        .group_by(_a_pool, _a.vm_size, leaving)
+        select(
+            _a_pool, _a.vm_size, is_leaving, func.sum(_a.instance_count), func.sum(machine_count)
+        )
+        .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *conditions)
+        .group_by(_a_pool, _a.vm_size, is_leaving)
     )
 
 
-async def _in_azure(conn: AsyncConnection, region: str) -> int:
-    asked = (AttemptState.PENDING, AttemptState.ENDED)
-    here = _of_attempts(_a_pool == region, _a.state.not_in(asked))
-    return (await _cores(conn, here))[region]
+async def _own_cores_in_azure(conn: AsyncConnection, region: str) -> int:
+    excluded = (AttemptState.PENDING, AttemptState.ENDED)
+    query = _of_attempts(_a_pool == region, _a.state.not_in(excluded))
+    return (await _cores(conn, query))[region]
 
 
 async def _cores(
     conn: AsyncConnection, machines: Select[Any] | CompoundSelect[Any]
 ) -> Counter[str]:
     """Sum cores by region; machines being deleted count as far as they were last seen."""
-    found = Counter[str]()
-    for region, size, leaves, ordered, running in await conn.execute(machines):
+    totals = Counter[str]()
+    for region, size, is_leaving, ordered, running in await conn.execute(machines):
         sku = lookup(size)
-        each = 1 if size == _CORE else sku.vcpus if sku else 0
-        found[region] += int(running if leaves else ordered) * each
-    return found
+        vcpus = 1 if size == _CORE else sku.vcpus if sku else 0
+        totals[region] += int(running if is_leaving else ordered) * vcpus
+    return totals

@@ -33,7 +33,7 @@ queue = Table(
     Column("region", Text, nullable=False, server_default=""),  # of its reserved cores ...
     Column("cores", Integer, nullable=False, server_default="0"),  # ... until it has an attempt
     Column("position", Integer),  # 1: the next one; null: not decided yet
-    Column("code", Text, nullable=False, server_default=WaitReason.LOOK),
+    Column("code", Text, nullable=False, server_default=WaitReason.PENDING),
     Column("why", Text, nullable=False, server_default=""),
     one_of("priority", Priority),
     CheckConstraint("admitted_at is null or waits_since is null", name="waits_or_is_admitted"),

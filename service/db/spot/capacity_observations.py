@@ -12,49 +12,50 @@ from service.domain.spot.capacity_traces import CapacitySample, HeldMachine, Spo
 from service.domain.states import CapacityType, Outcome
 
 _a, _l = attempts.c, ledger.c
-_PLACE = (_a.region, _a.vm_size)
+_POOL = (_a.region, _a.vm_size)
 _SPOT = _a.capacity_type == CapacityType.SPOT
 _BEFORE = timedelta(days=7)  # older observations say nothing about the first ticks
 _TEARDOWN = timedelta(minutes=10)  # machines are deleted within it
 _LAST = 200  # attempts
-_NOTHING_THERE = (Outcome.EVICTED, Outcome.NO_CAPACITY)
-_SAYS_NOTHING = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)  # about free machines
+_SOLD_OUT_OUTCOMES = (Outcome.EVICTED, Outcome.NO_CAPACITY)
+# They say nothing about free machines.
+_UNINFORMATIVE_OUTCOMES = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)
 
 
-async def places(conn: AsyncConnection, since: datetime, until: datetime) -> list[SpotPool]:
+async def spot_pools(conn: AsyncConnection, since: datetime, until: datetime) -> list[SpotPool]:
     """Return the pools where Spot machines were held or requested, sorted."""
-    query = select(*_PLACE).where(_SPOT, _a.created_at < until, _lasted(since)).distinct()
-    return [SpotPool(*row) for row in await conn.execute(query.order_by(*_PLACE))]
+    query = select(*_POOL).where(_SPOT, _a.created_at < until, _lasted(since)).distinct()
+    return [SpotPool(*row) for row in await conn.execute(query.order_by(*_POOL))]
 
 
 async def held_machines(
-    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+    conn: AsyncConnection, pools: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[HeldMachine]]:
     """Return held machines of these pools, one per price interval; open ones end at ``until``."""
-    found: defaultdict[SpotPool, list[HeldMachine]] = defaultdict(list)
+    machines: defaultdict[SpotPool, list[HeldMachine]] = defaultdict(list)
     ends = func.coalesce(_l.ended_at, until)
     query = (
-        select(*_PLACE, _l.started_at, ends.label("ends"), _l.hourly)
+        select(*_POOL, _l.started_at, ends.label("ends"), _l.hourly)
         .join(attempts, _a.id == _l.attempt_id)
         .where(
-            _SPOT, tuple_(*_PLACE).in_(places), _lasted(since), _l.started_at < until, ends > since
+            _SPOT, tuple_(*_POOL).in_(pools), _lasted(since), _l.started_at < until, ends > since
         )
     )
     for row in await conn.execute(query):
-        one = HeldMachine(row.started_at, row.ends, row.hourly)
-        found[SpotPool(row.region, row.vm_size)].append(one)
-    return found
+        machine = HeldMachine(row.started_at, row.ends, row.hourly)
+        machines[SpotPool(row.region, row.vm_size)].append(machine)
+    return machines
 
 
 async def observations(
-    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+    conn: AsyncConnection, pools: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[CapacitySample]]:
     """Return what attempts showed of the pools' capacity, from a while before ``since`` on.
 
     A refusal counts from the request, every other attempt from the moment its last machine was
     gone. Machines that were given up without an eviction were free then.
     """
-    found: defaultdict[SpotPool, list[CapacitySample]] = defaultdict(list)
+    samples: defaultdict[SpotPool, list[CapacitySample]] = defaultdict(list)
     ends, rows = ledger.alias().c, ledger.alias().c
     last = select(func.max(ends.ended_at)).where(ends.attempt_id == _a.id).correlate(attempts)
     gone_at = last.scalar_subquery()
@@ -64,13 +65,13 @@ async def observations(
     machines = given_up.correlate(attempts).scalar_subquery()
     query = (
         select(
-            *(*_PLACE, _a.outcome, _a.created_at),
+            *(*_POOL, _a.outcome, _a.created_at),
             *(gone_at.label("gone_at"), machines.label("machines")),
         )
         .where(
             _SPOT,
-            tuple_(*_PLACE).in_(places),
-            _a.outcome.not_in(_SAYS_NOTHING),
+            tuple_(*_POOL).in_(pools),
+            _a.outcome.not_in(_UNINFORMATIVE_OUTCOMES),
             _a.created_at < until,
         )
         .where(_lasted(since - _BEFORE))
@@ -80,9 +81,9 @@ async def observations(
         refused = row.outcome == Outcome.NO_CAPACITY
         at = row.created_at if refused else row.gone_at
         if at is not None and at < until:
-            count = 0 if row.outcome in _NOTHING_THERE else row.machines
-            found[SpotPool(row.region, row.vm_size)].append(CapacitySample(at, count))
-    return found
+            count = 0 if row.outcome in _SOLD_OUT_OUTCOMES else row.machines
+            samples[SpotPool(row.region, row.vm_size)].append(CapacitySample(at, count))
+    return samples
 
 
 def _lasted(since: datetime) -> ColumnElement[bool]:

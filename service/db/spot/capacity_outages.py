@@ -16,7 +16,7 @@ from service.domain.spot.capacity_backoff import Shortage, record_refusal
 
 _c = shortages.c
 _KEY = columns(shortages)
-_TOLD = ("since", "ends_at", "in_a_row", "nodes", "reason")
+_COLUMNS = ("since", "ends_at", "in_a_row", "nodes", "reason")
 
 
 async def open_shortages(
@@ -25,7 +25,7 @@ async def open_shortages(
     """Return shortages of these offerings by offering; locked in one order if ``to_write``."""
     query = select(shortages).where(among(shortages, offerings)).order_by(*_KEY)
     rows = await conn.execute(query.with_for_update() if to_write else query)
-    return {found.offering: found for found in map(_parsed, rows)}
+    return {shortage.offering: shortage for shortage in map(_parsed, rows)}
 
 
 async def note(
@@ -33,15 +33,15 @@ async def note(
     offering: Offering,
     nodes: int,
     reason: str,
-    asked: datetime,
+    requested_at: datetime,
     now: datetime,
 ) -> None:
     """Record that Azure refused ``nodes`` machines of an offering.
 
-    ``asked``: when the refused attempt was created.
+    ``requested_at``: when the refused attempt was created.
     """
     before = (await open_shortages(conn, [offering], to_write=True)).get(offering)
-    after = record_refusal(before, offering, nodes, reason, asked, now)
+    after = record_refusal(before, offering, nodes, reason, requested_at, now)
     if after != before:
         await _write(conn, after)
 
@@ -51,16 +51,16 @@ async def probe(conn: AsyncConnection, shortage: Shortage, nodes: int, now: date
 
     Return False if another job has probed or got machines since ``shortage`` was read.
     """
-    read, asked = (
-        {"ends_at": one.ends_at, "nodes": one.nodes}
-        for one in (shortage, shortage.with_probe(now, nodes))
+    before, after = (
+        {"ends_at": state.ends_at, "nodes": state.nodes}
+        for state in (shortage, shortage.with_probe(now, nodes))
     )
-    as_read = [
+    conditions = [
         among(shortages, [shortage.offering]),
-        *(_c[name] == value for name, value in read.items()),
+        *(_c[name] == value for name, value in before.items()),
     ]
-    asks = update(shortages).where(*as_read).values(asked)
-    return (await conn.execute(asks.returning(_c.region))).one_or_none() is not None
+    statement = update(shortages).where(*conditions).values(after)
+    return (await conn.execute(statement.returning(_c.region))).one_or_none() is not None
 
 
 async def end(conn: AsyncConnection, offering: Offering) -> None:
@@ -70,10 +70,10 @@ async def end(conn: AsyncConnection, offering: Offering) -> None:
 
 async def _write(conn: AsyncConnection, shortage: Shortage) -> None:
     row: dict[str, object] = dict(zip(NAMES, values(shortage.offering), strict=True))
-    news = {name: getattr(shortage, name) for name in _TOLD}
-    into = upsert(shortages).values(row | news)
-    await conn.execute(into.on_conflict_do_update(index_elements=_KEY, set_=news))
+    columns = {name: getattr(shortage, name) for name in _COLUMNS}
+    statement = upsert(shortages).values(row | columns)
+    await conn.execute(statement.on_conflict_do_update(index_elements=_KEY, set_=columns))
 
 
 def _parsed(row: Row[Any]) -> Shortage:
-    return Shortage(offering=of_row(row), **{name: getattr(row, name) for name in _TOLD})
+    return Shortage(offering=of_row(row), **{name: getattr(row, name) for name in _COLUMNS})

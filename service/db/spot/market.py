@@ -18,40 +18,42 @@ from service.domain.spot.market import EvictionBand, PlacementScore, PricePoint,
 _looks, _bands, _prices, _scores = market_looks.c, spot_bands.c, spot_prices.c, spot_scores.c
 
 
-async def claim(conn: AsyncConnection, what: str, now: datetime, until: datetime) -> bool:
-    """Claim the next query of ``what``; return True to one replica.
+async def claim(conn: AsyncConnection, topic: str, now: datetime, until: datetime) -> bool:
+    """Claim the next query of ``topic``; return True to one replica.
 
     If that query fails, the next one is due at ``until``.
     """
-    new = upsert(market_looks).values(what=what, due_at=until)
-    taken = new.on_conflict_do_update(
+    new = upsert(market_looks).values(what=topic, due_at=until)
+    statement = new.on_conflict_do_update(
         index_elements=[_looks.what], set_={"due_at": until}, where=_looks.due_at <= now
     )
-    return (await conn.execute(taken.returning(_looks.what))).one_or_none() is not None
+    return (await conn.execute(statement.returning(_looks.what))).one_or_none() is not None
 
 
-async def record_success(conn: AsyncConnection, what: str, now: datetime, due_at: datetime) -> None:
+async def record_success(
+    conn: AsyncConnection, topic: str, now: datetime, due_at: datetime
+) -> None:
     """Record a successful query, and when the next one is due."""
-    news = {"told_at": now, "due_at": due_at, "trouble": "", "trouble_at": None}
-    await conn.execute(update(market_looks).where(_looks.what == what).values(news))
+    values = {"told_at": now, "due_at": due_at, "trouble": "", "trouble_at": None}
+    await conn.execute(update(market_looks).where(_looks.what == topic).values(values))
 
 
 async def record_failure(
-    conn: AsyncConnection, what: str, trouble: str, now: datetime, due_at: datetime
+    conn: AsyncConnection, topic: str, trouble: str, now: datetime, due_at: datetime
 ) -> None:
     """Record a failed query; earlier answers stay valid."""
-    news = {"due_at": due_at, "trouble": trouble, "trouble_at": now}
-    await conn.execute(update(market_looks).where(_looks.what == what).values(news))
+    values = {"due_at": due_at, "trouble": trouble, "trouble_at": now}
+    await conn.execute(update(market_looks).where(_looks.what == topic).values(values))
 
 
-async def bands(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotPool, ReportedBand]:
+async def bands(conn: AsyncConnection, pools: Iterable[SpotPool]) -> dict[SpotPool, ReportedBand]:
     """Return the last eviction band of each place that has one."""
-    place = (_bands.region, _bands.vm_size)
+    columns = (_bands.region, _bands.vm_size)
     query = (
-        select(*place, _bands.band, _bands.seen_at)
-        .ext(distinct_on(*place))
-        .where(tuple_(*place).in_(sorted(set(places))))
-        .order_by(*place, _bands.since.desc())
+        select(*columns, _bands.band, _bands.seen_at)
+        .ext(distinct_on(*columns))
+        .where(tuple_(*columns).in_(sorted(set(pools))))
+        .order_by(*columns, _bands.since.desc())
     )
     return {
         SpotPool(row.region, row.vm_size): ReportedBand(
@@ -62,87 +64,87 @@ async def bands(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotP
 
 
 async def save_bands(
-    conn: AsyncConnection, news: Mapping[SpotPool, EvictionBand], now: datetime
+    conn: AsyncConnection, latest: Mapping[SpotPool, EvictionBand], now: datetime
 ) -> None:
     """Write eviction bands: a changed band gets a new row, the same one a new `seen_at`."""
-    known = await bands(conn, news)
-    for place, band in sorted(news.items()):
-        before = known.get(place)
+    current = await bands(conn, latest)
+    for pool, band in sorted(latest.items()):
+        before = current.get(pool)
         if before is None or before.band is not band:
-            row = {**place._asdict(), "since": now, "seen_at": now, "band": band.value}
+            row = {**pool._asdict(), "since": now, "seen_at": now, "band": band.value}
             await conn.execute(insert(spot_bands).values(row))
         else:
-            mine = (_bands.region == place.region, _bands.vm_size == place.vm_size)
-            last = update(spot_bands).where(*mine, _bands.seen_at == before.seen_at)
+            conditions = (_bands.region == pool.region, _bands.vm_size == pool.vm_size)
+            last = update(spot_bands).where(*conditions, _bands.seen_at == before.seen_at)
             await conn.execute(last.values(seen_at=now))
 
 
 async def save_prices(
-    conn: AsyncConnection, news: Mapping[SpotPool, Collection[PricePoint]], now: datetime
+    conn: AsyncConnection, prices: Mapping[SpotPool, Collection[PricePoint]], now: datetime
 ) -> None:
     """Write prices; a newer report of the same price point replaces the older one."""
     rows = [
-        {**place._asdict(), "at": point.at, "hourly": point.hourly, "seen_at": now}
-        for place, points in sorted(news.items())
+        {**pool._asdict(), "at": point.at, "hourly": point.hourly, "seen_at": now}
+        for pool, points in sorted(prices.items())
         for point in points
     ]
     if not rows:
         return
     new = upsert(spot_prices)
-    again = {"hourly": new.excluded.hourly, "seen_at": new.excluded.seen_at}
+    updates = {"hourly": new.excluded.hourly, "seen_at": new.excluded.seen_at}
     key = [_prices.region, _prices.vm_size, _prices.at]
     # One statement per row: of a price reported twice the last counts, and there may be very many.
-    await conn.execute(new.on_conflict_do_update(index_elements=key, set_=again), rows)
+    await conn.execute(new.on_conflict_do_update(index_elements=key, set_=updates), rows)
 
 
 async def prices(
-    conn: AsyncConnection, places: Collection[SpotPool], since: datetime, until: datetime
+    conn: AsyncConnection, pools: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[PricePoint]]:
     """Return prices of each known place, oldest first, from the one valid at ``since`` on."""
-    place, older = (_prices.region, _prices.vm_size), spot_prices.alias()
+    columns, older = (_prices.region, _prices.vm_size), spot_prices.alias()
     same = (
         older.c.region == _prices.region,
         older.c.vm_size == _prices.vm_size,
         older.c.hourly > 0,
     )
-    held = select(func.max(older.c.at)).where(*same, older.c.at <= since).scalar_subquery()
-    query = select(*place, _prices.at, _prices.hourly).where(
-        tuple_(*place).in_(sorted(set(places))),
+    last_before = select(func.max(older.c.at)).where(*same, older.c.at <= since).scalar_subquery()
+    query = select(*columns, _prices.at, _prices.hourly).where(
+        tuple_(*columns).in_(sorted(set(pools))),
         _prices.hourly > 0,  # no machine is free: Azure published an error
-        *(_prices.at >= func.coalesce(held, since), _prices.at < until),
+        *(_prices.at >= func.coalesce(last_before, since), _prices.at < until),
     )
-    found: defaultdict[SpotPool, list[PricePoint]] = defaultdict(list)
+    points: defaultdict[SpotPool, list[PricePoint]] = defaultdict(list)
     for row in await conn.execute(query.order_by(_prices.at)):
-        found[SpotPool(row.region, row.vm_size)].append(PricePoint(row.at, row.hourly))
-    return found
+        points[SpotPool(row.region, row.vm_size)].append(PricePoint(row.at, row.hourly))
+    return points
 
 
 async def save_scores(
-    conn: AsyncConnection, news: Mapping[SpotPool, PlacementScore], machines: int, now: datetime
+    conn: AsyncConnection, scores: Mapping[SpotPool, PlacementScore], machines: int, now: datetime
 ) -> None:
     """Replace all placement scores; an unchanged score keeps its `since`."""
-    keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(news))
+    keep = tuple_(_scores.region, _scores.vm_size).not_in(sorted(scores))
     await conn.execute(delete(spot_scores).where(keep))
-    told = {"machines": machines, "since": now, "seen_at": now}
-    rows = [{**p._asdict(), "score": s.value, **told} for p, s in sorted(news.items())]
+    common = {"machines": machines, "since": now, "seen_at": now}
+    rows = [{**p._asdict(), "score": s.value, **common} for p, s in sorted(scores.items())]
     if not rows:
         return
     new = upsert(spot_scores).values(rows)
-    again: dict[str, Any] = {n: new.excluded[n] for n in ("score", "machines", "seen_at")}
-    same = and_(
+    updates: dict[str, Any] = {n: new.excluded[n] for n in ("score", "machines", "seen_at")}
+    is_unchanged = and_(
         _scores.score == new.excluded.score,
         _scores.machines == new.excluded.machines,
         _scores.seen_at > now - SCORE_MAX_AGE,
     )
-    again["since"] = case((same, _scores.since), else_=now)
+    updates["since"] = case((is_unchanged, _scores.since), else_=now)
     key = [_scores.region, _scores.vm_size]
-    await conn.execute(new.on_conflict_do_update(index_elements=key, set_=again))
+    await conn.execute(new.on_conflict_do_update(index_elements=key, set_=updates))
 
 
-async def scores(conn: AsyncConnection, places: Iterable[SpotPool]) -> dict[SpotPool, ScoreRecord]:
+async def scores(conn: AsyncConnection, pools: Iterable[SpotPool]) -> dict[SpotPool, ScoreRecord]:
     """Return the last placement scores, even outdated ones: see `ScoreRecord.is_valid_for`."""
-    place = tuple_(_scores.region, _scores.vm_size)
-    rows = await conn.execute(select(spot_scores).where(place.in_(sorted(set(places)))))
+    columns = tuple_(_scores.region, _scores.vm_size)
+    rows = await conn.execute(select(spot_scores).where(columns.in_(sorted(set(pools)))))
     return {
         SpotPool(row.region, row.vm_size): ScoreRecord(
             score=PlacementScore(row.score),

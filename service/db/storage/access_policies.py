@@ -16,12 +16,12 @@ async def due(conn: AsyncConnection, before: datetime, limit: int) -> list[str]:
     A policy is revoked when its attempt has ended, and renewed when it ends ``before`` this time.
     """
     c = attempts.c
-    over = c.state == AttemptState.ENDED
-    wanting = ~over & (c.access_until.is_(None) | (c.access_until < before))
+    has_ended = c.state == AttemptState.ENDED
+    wanting = ~has_ended & (c.access_until.is_(None) | (c.access_until < before))
     query = (
         select(c.job_id)
-        .where(or_(over & c.access_until.is_not(None), wanting))
-        .order_by(case((over, 0), else_=1))
+        .where(or_(has_ended & c.access_until.is_not(None), wanting))
+        .order_by(case((has_ended, 0), else_=1))
         .limit(limit)
     )
     return list(dict.fromkeys((await conn.execute(query)).scalars()))
@@ -39,7 +39,7 @@ async def record(
 ) -> None:
     """Record that these attempts have a policy until then, and the job's others none."""
     c = attempts.c
-    has = c.id.in_(attempt_ids)
-    touched = or_(has, c.access_until.is_not(None))
-    values = {"access_until": case((has, until), else_=None)}
-    await conn.execute(update(attempts).where(c.job_id == job_id, touched).values(values))
+    is_listed = c.id.in_(attempt_ids)
+    condition = or_(is_listed, c.access_until.is_not(None))
+    values = {"access_until": case((is_listed, until), else_=None)}
+    await conn.execute(update(attempts).where(c.job_id == job_id, condition).values(values))

@@ -36,7 +36,7 @@ class CheckpointHistory:
     anchors: Mapping[str, str]  # path -> first seen hash of the manifest, of all others
 
 
-async def before(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, CheckpointHistory]:
+async def histories(conn: AsyncConnection, job_ids: Sequence[str]) -> dict[str, CheckpointHistory]:
     """Return the facts of prepared jobs, by job."""
     return {
         row.id: CheckpointHistory(
@@ -59,15 +59,15 @@ async def open_of(conn: AsyncConnection, job_id: str) -> dict[str, list[Checkpoi
     """Return findings on the job's checkpoints that are still in use, by path, oldest first."""
     c, k = findings.c, checkpoints.c
     columns = [c[name] for name in CheckpointFinding.__dataclass_fields__]
-    still = (k.job_id == c.job_id) & (k.path == c.path)
+    join_condition = (k.job_id == c.job_id) & (k.path == c.path)
     query = (
         select(c.path, *columns)
-        .join(checkpoints, still)
+        .join(checkpoints, join_condition)
         .where(c.job_id == job_id, k.dropped_at.is_(None), k.broken_because.is_(None))
         .order_by(c.generation, c.node_id)
     )
-    said = defaultdict(list)
+    reports = defaultdict(list)
     for row in (await conn.execute(query)).mappings():
         values = dict(row)
-        said[values.pop("path")].append(CheckpointFinding(**values))
-    return dict(said)
+        reports[values.pop("path")].append(CheckpointFinding(**values))
+    return dict(reports)

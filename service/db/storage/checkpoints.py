@@ -50,22 +50,22 @@ class StoredCheckpoint:
     manifest_sha256: str  # as first read from HEAD
 
 
-async def kept_of(conn: AsyncConnection, job_id: str) -> list[StoredCheckpoint]:
+async def of_job(conn: AsyncConnection, job_id: str) -> list[StoredCheckpoint]:
     """Return the job's existing checkpoints, newest first."""
     return await _stored(conn, checkpoints.c.job_id == job_id)
 
 
-async def kept_in_project(conn: AsyncConnection, project_id: str) -> list[StoredCheckpoint]:
+async def in_project(conn: AsyncConnection, project_id: str) -> list[StoredCheckpoint]:
     """Return the existing checkpoints of all jobs of the project, newest job first."""
     of_project = select(jobs.c.id).where(jobs.c.project_id == project_id)
     return await _stored(conn, checkpoints.c.job_id.in_(of_project))
 
 
-async def _stored(conn: AsyncConnection, which: ColumnElement[bool]) -> list[StoredCheckpoint]:
+async def _stored(conn: AsyncConnection, condition: ColumnElement[bool]) -> list[StoredCheckpoint]:
     c = checkpoints.c
     query = (
         select(*(c[f.name] for f in fields(StoredCheckpoint)))
-        .where(which, c.dropped_at.is_(None), c.broken_because.is_(None))
+        .where(condition, c.dropped_at.is_(None), c.broken_because.is_(None))
         .ext(distinct_on(c.job_id, c.step))
         .order_by(c.job_id.desc(), c.step.desc(), c.generation.desc())
     )
@@ -76,15 +76,17 @@ async def paths_of_step(conn: AsyncConnection, job_id: str, step: int) -> dict[s
     """Return the paths of all checkpoints of a step, and whether each still exists."""
     c = checkpoints.c
     query = select(c.path, c.dropped_at.is_(None).label("kept"))
-    mine = query.where(c.job_id == job_id, c.step == step).order_by(c.path)
-    return {row.path: row.kept for row in await conn.execute(mine)}
+    statement = query.where(c.job_id == job_id, c.step == step).order_by(c.path)
+    return {row.path: row.kept for row in await conn.execute(statement)}
 
 
 async def drop(conn: AsyncConnection, job_id: str, step: int, now: datetime) -> None:
     """Mark the checkpoints of a step as dropped; the caller writes HEAD next."""
     c = checkpoints.c
-    mine = update(checkpoints).where(c.job_id == job_id, c.step == step, c.dropped_at.is_(None))
-    await conn.execute(mine.values(dropped_at=now))
+    statement = update(checkpoints).where(
+        c.job_id == job_id, c.step == step, c.dropped_at.is_(None)
+    )
+    await conn.execute(statement.values(dropped_at=now))
 
 
 async def add(
@@ -120,35 +122,41 @@ async def retained_paths(conn: AsyncConnection, jobs: Collection[str]) -> dict[s
     """Return, by job, the path of each existing checkpoint and why it is kept."""
     c = checkpoints.c
     query = select(c.job_id, c.path, c.kept_as).where(among(c.job_id, jobs), c.dropped_at.is_(None))
-    found: dict[str, dict[str, str]] = defaultdict(dict)
+    paths: dict[str, dict[str, str]] = defaultdict(dict)
     for row in await conn.execute(query):
-        found[row.job_id][row.path] = row.kept_as
-    return found
+        paths[row.job_id][row.path] = row.kept_as
+    return paths
 
 
-async def match(conn: AsyncConnection, job_id: str, kept: Mapping[str, str], now: datetime) -> bool:
-    """Update rows to HEAD, which names exactly ``kept``: path -> why. Return whether any changed.
+async def match(
+    conn: AsyncConnection, job_id: str, retained: Mapping[str, str], now: datetime
+) -> bool:
+    """Update rows to HEAD, which names exactly ``retained``: path -> why. Return if any changed.
 
     A dropped checkpoint exists again after a person restores an older HEAD.
     """
     c = checkpoints.c
-    named = c.path.in_(kept)
-    best, milestones = ([p for p, w in kept.items() if w == why] for why in ("best", "milestone"))
+    named = c.path.in_(retained)
+    best, milestones = (
+        [p for p, w in retained.items() if w == why] for why in ("best", "milestone")
+    )
     reason = case((c.path.in_(milestones), "milestone"), (c.path.in_(best), "best"), else_="recent")
-    there = and_(named, or_(c.dropped_at.is_not(None), c.kept_as != reason))
-    wrong = or_(there, and_(~named, c.dropped_at.is_(None)))
+    outdated = and_(named, or_(c.dropped_at.is_not(None), c.kept_as != reason))
+    wrong = or_(outdated, and_(~named, c.dropped_at.is_(None)))
     dropped_at = case((named, None), else_=now)
-    right = update(checkpoints).where(c.job_id == job_id, wrong)
+    statement = update(checkpoints).where(c.job_id == job_id, wrong)
     values = {"dropped_at": dropped_at, "kept_as": reason}
-    return (await conn.execute(right.values(values).returning(c.id))).first() is not None
+    return (await conn.execute(statement.values(values).returning(c.id))).first() is not None
 
 
 async def condemn(conn: AsyncConnection, job_id: str, path: str, because: str) -> bool:
     """Mark the checkpoint as broken; return whether it was not yet. The next fence edits HEAD."""
     c = checkpoints.c
-    whole = (c.job_id == job_id, c.path == path, c.broken_because.is_(None))
-    marked = update(checkpoints).where(*whole).values(broken_because=because).returning(c.id)
-    return (await conn.execute(marked)).first() is not None
+    conditions = (c.job_id == job_id, c.path == path, c.broken_because.is_(None))
+    statement = (
+        update(checkpoints).where(*conditions).values(broken_because=because).returning(c.id)
+    )
+    return (await conn.execute(statement)).first() is not None
 
 
 async def newest(
@@ -159,13 +167,13 @@ async def newest(
     None if the job never had a checkpoint ``after``; a dropped one still works as a cursor.
     """
     c, m = checkpoints.c, metrics.c
-    place = tuple_(c.step, c.generation)
+    position = tuple_(c.step, c.generation)
     cursor = None
     if after is not None:
-        found = await conn.execute(
+        result = await conn.execute(
             select(c.step, c.generation).where(c.job_id == job_id, c.id == after)
         )
-        if (cursor := found.one_or_none()) is None:
+        if (cursor := result.one_or_none()) is None:
             return None
     query = (
         select(
@@ -180,6 +188,6 @@ async def newest(
         .where(c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
     )
     if cursor is not None:
-        query = query.where(place < tuple_(cursor.step, cursor.generation))
+        query = query.where(position < tuple_(cursor.step, cursor.generation))
     rows = await conn.execute(query.order_by(c.step.desc(), c.generation.desc()).limit(limit))
     return [CheckpointRow(**r) for r in rows.mappings()]

@@ -50,12 +50,12 @@ async def due(
     conn: AsyncConnection, *, before: datetime, after: str, limit: int
 ) -> list[RetentionTask]:
     """Return jobs with garbage to collect, by id, beyond ``after``; ``before``: opened or ended."""
-    given = {"before": before, "after": after, "limit": limit}
-    return [RetentionTask(**row) for row in (await conn.execute(_DUE, given)).mappings()]
+    parameters = {"before": before, "after": after, "limit": limit}
+    return [RetentionTask(**row) for row in (await conn.execute(_DUE, parameters)).mappings()]
 
 
-async def record_collected(conn: AsyncConnection, found: RetentionTask) -> None:
-    """Record that the garbage of ``found`` is collected."""
-    number = ALL if found.is_over else found.generation
-    mine = update(jobs).where(jobs.c.id == found.job_id)
-    await conn.execute(mine.values(collected_generation=number))
+async def record_collected(conn: AsyncConnection, task: RetentionTask) -> None:
+    """Record that the garbage of ``task`` is collected."""
+    number = ALL if task.is_over else task.generation
+    statement = update(jobs).where(jobs.c.id == task.job_id)
+    await conn.execute(statement.values(collected_generation=number))

@@ -34,7 +34,7 @@ class TierMove:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CheckpointPlace:
+class CheckpointFolder:
     """Path of a committed checkpoint, the number of newer ones, and if it is a milestone."""
 
     id: str
@@ -48,7 +48,7 @@ class CheckpointPlace:
 class TierMoveVersion:
     """Version of a folder's moves: changes when one is requested, claimed or ended."""
 
-    asked: int
+    requested: int
     ended: int
     due_at: datetime | None  # of the open move
     lease_token: str | None
@@ -59,7 +59,7 @@ _DUE = leases.due(tier_moves, _OPEN)
 _COLUMNS = [tier_moves.c[f.name] for f in fields(TierMove) if f.name != "step"]
 
 
-async def places(conn: AsyncConnection, job_id: str) -> list[CheckpointPlace]:
+async def folders(conn: AsyncConnection, job_id: str) -> list[CheckpointFolder]:
     """Return the job's existing checkpoints, newest first."""
     c = checkpoints.c
     order = (c.step.desc(), c.generation.desc())
@@ -69,14 +69,14 @@ async def places(conn: AsyncConnection, job_id: str) -> list[CheckpointPlace]:
         c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None)
     )
     rows = (await conn.execute(query.order_by(*order))).mappings()
-    return [CheckpointPlace(**row) for row in rows]
+    return [CheckpointFolder(**row) for row in rows]
 
 
-async def has_places(conn: AsyncConnection, job_id: str) -> bool:
+async def has_folders(conn: AsyncConnection, job_id: str) -> bool:
     """Return whether the job has an existing checkpoint."""
     c = checkpoints.c
-    there = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
-    return (await conn.execute(select(c.id).where(*there).limit(1))).first() is not None
+    conditions = (c.job_id == job_id, c.dropped_at.is_(None), c.broken_because.is_(None))
+    return (await conn.execute(select(c.id).where(*conditions).limit(1))).first() is not None
 
 
 async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion:
@@ -93,9 +93,9 @@ async def mark(conn: AsyncConnection, job_id: str, path: str) -> TierMoveVersion
 
 async def take_over(conn: AsyncConnection, move: TierMove, now: datetime) -> None:
     """Take the move from its worker, and make it due only after the length of a lease."""
-    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    statement = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     free = {"lease_token": None, "lease_expires_at": None}
-    await conn.execute(mine.values(free | {"due_at": now + leases.LEASE}))
+    await conn.execute(statement.values(free | {"due_at": now + leases.LEASE}))
 
 
 async def add(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
@@ -105,20 +105,20 @@ async def add(conn: AsyncConnection, move: TierMove, due_at: datetime) -> None:
     await notify.notify(conn, notify.DUE)
 
 
-async def hurry(
+async def raise_priority(
     conn: AsyncConnection, move: TierMove, charge: Decimal, expected_at: datetime, now: datetime
 ) -> None:
     """Raise the move to high priority, with its new charge and expected end."""
-    mine = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
+    statement = update(tier_moves).where(tier_moves.c.id == move.id, _OPEN)
     values = {"priority": ArchivePriority.HIGH, "charge": charge, "expected_at": expected_at}
-    await conn.execute(mine.values(values))
+    await conn.execute(statement.values(values))
     await leases.enqueue(conn, tier_moves, move.id, now)
 
 
 async def replace(conn: AsyncConnection, move: TierMove, not_moved: Decimal, now: datetime) -> None:
     """End the move as replaced; its charge drops by the part that was never moved."""
     c = tier_moves.c
-    paid = _if_begun(func.greatest(c.charge - not_moved, 0))
+    paid = _charge_if_begun(func.greatest(c.charge - not_moved, 0))
     values = {
         "ended_at": now,
         "outcome": TierMoveOutcome.REPLACED,
@@ -149,8 +149,8 @@ async def claim_due(
     if not claims:
         return []
     rows = await conn.execute(_query().where(tier_moves.c.id.in_([c.row_id for c in claims])))
-    found = {row.id: _move(row) for row in rows}
-    return [(claim, found[claim.row_id]) for claim in claims]
+    moves = {row.id: _move(row) for row in rows}
+    return [(claim, moves[claim.row_id]) for claim in claims]
 
 
 async def record_start(conn: AsyncConnection, claim: Claim, now: datetime) -> None:
@@ -164,17 +164,17 @@ async def end(conn: AsyncConnection, claim: Claim, outcome: TierMoveOutcome, now
     The charge of a folder that is gone stays, unless its move had not begun.
     """
     charge = tier_moves.c.charge
-    paid = _if_begun(charge) if outcome is TierMoveOutcome.GONE else charge
+    paid = _charge_if_begun(charge) if outcome is TierMoveOutcome.GONE else charge
     await leases.release(conn, claim, now, now, ended_at=now, outcome=outcome, charge=paid)
 
 
-def _if_begun(charge: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
+def _charge_if_begun(charge: ColumnElement[Decimal]) -> ColumnElement[Decimal]:
     return case((tier_moves.c.begun_at.is_(None), Decimal(0)), else_=charge)
 
 
 def _query() -> Select[Any]:
-    where = tier_moves.c.checkpoint_id == checkpoints.c.id
-    return select(*_COLUMNS, checkpoints.c.step).outerjoin(checkpoints, where)
+    join_condition = tier_moves.c.checkpoint_id == checkpoints.c.id
+    return select(*_COLUMNS, checkpoints.c.step).outerjoin(checkpoints, join_condition)
 
 
 def _move(row: Row[Any]) -> TierMove:

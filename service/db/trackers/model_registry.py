@@ -16,13 +16,13 @@ _OPEN = (not_(jobs.c.result.has_key(MEMBER)), not_(jobs.c.result.has_key("delete
 
 async def unregistered(conn: AsyncConnection, limit: int) -> list[JobRow]:
     """Return the oldest jobs whose final model is still to be registered."""
-    wanted = text("""request @> '{"register_model": true}'""")  # spelled as in the partial index
-    query = select(*_COLUMNS).where(jobs.c.state == JobState.SUCCEEDED, wanted, *_OPEN)
+    condition = text("""request @> '{"register_model": true}'""")  # spelled as in the partial index
+    query = select(*_COLUMNS).where(jobs.c.state == JobState.SUCCEEDED, condition, *_OPEN)
     return [parse_row(r) for r in await conn.execute(query.order_by(jobs.c.id).limit(limit))]
 
 
 async def settle(conn: AsyncConnection, job_id: str, registered: dict[str, Any] | None) -> bool:
     """Record the registered model (None: given up); return False if it was settled before."""
     result = jobs.c.result.concat({MEMBER: registered})
-    mine = update(jobs).where(jobs.c.id == job_id, *_OPEN).returning(jobs.c.id)
-    return (await conn.execute(mine.values(result=result))).one_or_none() is not None
+    statement = update(jobs).where(jobs.c.id == job_id, *_OPEN).returning(jobs.c.id)
+    return (await conn.execute(statement.values(result=result))).one_or_none() is not None

@@ -42,16 +42,16 @@ async def claim(
     locked = due.order_by(_T.due_at).limit(limit).with_for_update(skip_locked=True)
     if not (keys := [tuple(row) for row in await conn.execute(locked)]):
         return []
-    mine = update(tracker_runs).where(tuple_(_T.job_id, _T.kind).in_(keys))
-    claimed = await conn.execute(mine.values(due_at=now + life).returning(*_COLUMNS))
+    statement = update(tracker_runs).where(tuple_(_T.job_id, _T.kind).in_(keys))
+    claimed = await conn.execute(statement.values(due_at=now + life).returning(*_COLUMNS))
     return [TrackerRunRow(**row) for row in claimed.mappings()]
 
 
 async def settle(conn: AsyncConnection, claimed: TrackerRunRow, **values: Any) -> bool:  # noqa: ANN401
     """Write the result of a claim; return False if another claim has followed."""
     c = claimed
-    mine = (_T.job_id == c.job_id, _T.kind == c.kind, _T.due_at == c.due_at, ~_T.closed)
-    done = update(tracker_runs).where(*mine).values(**values).returning(_T.kind)
+    conditions = (_T.job_id == c.job_id, _T.kind == c.kind, _T.due_at == c.due_at, ~_T.closed)
+    done = update(tracker_runs).where(*conditions).values(**values).returning(_T.kind)
     return (await conn.execute(done)).one_or_none() is not None
 
 

@@ -35,9 +35,9 @@ class Offering:
         return self.engine is Engine.SCALE_SET
 
     def __str__(self) -> str:
-        bought = self.capacity_type.replace("_", "-")
-        where = ", Azure ML" if self.engine is Engine.AZUREML else ""
-        return f"{self.vm_size} in {self.region} ({bought}{where})"
+        capacity = self.capacity_type.replace("_", "-")
+        suffix = ", Azure ML" if self.engine is Engine.AZUREML else ""
+        return f"{self.vm_size} in {self.region} ({capacity}{suffix})"
 
 
 def max_run_time(offering: Offering) -> timedelta | None:

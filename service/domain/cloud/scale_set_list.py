@@ -36,12 +36,12 @@ class ScaleSetList:
     listed_at: datetime  # when it was asked for
     sets: Mapping[str, ListedScaleSet]
 
-    def is_fresh(self, now: datetime, every: timedelta) -> bool:
+    def is_fresh(self, now: datetime, interval: timedelta) -> bool:
         """Return whether the list is recent enough, given the interval between lists.
 
         A list from the future was written by a replica whose clock is wrong.
         """
-        return -every <= now - self.listed_at <= STALE_ROUNDS * every
+        return -interval <= now - self.listed_at <= STALE_ROUNDS * interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,39 +57,39 @@ class KnownScaleSet:
     deferred_call: CloudCall | None = None
 
 
-def has_changed(known: KnownScaleSet, listed: ListedScaleSet | None) -> bool:
+def has_changed(record: KnownScaleSet, listed: ListedScaleSet | None) -> bool:
     """Return whether the list shows what the row does not record.
 
     For a set with nodes; also for one whose creation was accepted while its repetition is deferred.
     """
-    if known.deferred_call is CloudCall.CREATE:
+    if record.deferred_call is CloudCall.CREATE:
         return listed is not None
-    if known.state not in ATTEMPT_WITH_NODES:
+    if record.state not in ATTEMPT_WITH_NODES:
         return False
-    return listed is None or listed != ListedScaleSet(ScaleSetPhase.READY, len(known.vm_ids))
+    return listed is None or listed != ListedScaleSet(ScaleSetPhase.READY, len(record.vm_ids))
 
 
 def scale_set_from_list(
-    known: KnownScaleSet, listing: ScaleSetList, now: datetime
+    record: KnownScaleSet, listing: ScaleSetList, now: datetime
 ) -> ScaleSet | None:
     """Return the scale set if a fresh list is sufficient; None: observe it directly.
 
     A list is never sufficient to conclude that a scale set is gone.
     """
-    listed = listing.sets.get(known.name)
+    listed = listing.sets.get(record.name)
     if listed is None:
         return None
-    if known.state is AttemptState.TERMINATING and listed.phase is ScaleSetPhase.DELETING:
-        return ScaleSet(name=known.name, phase=ScaleSetPhase.DELETING)
-    whole = len(known.vm_ids) == known.instance_count and not _is_refilling(known, now)
-    if not whole or has_changed(known, listed) or known.state not in ATTEMPT_WITH_NODES:
+    if record.state is AttemptState.TERMINATING and listed.phase is ScaleSetPhase.DELETING:
+        return ScaleSet(name=record.name, phase=ScaleSetPhase.DELETING)
+    is_complete = len(record.vm_ids) == record.instance_count and not _is_refilling(record, now)
+    if not is_complete or has_changed(record, listed) or record.state not in ATTEMPT_WITH_NODES:
         return None
-    if known.seen_at is None or now - known.seen_at > observation_interval(
-        known.name, len(listing.sets)
+    if record.seen_at is None or now - record.seen_at > observation_interval(
+        record.name, len(listing.sets)
     ):
         return None
-    machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in known.vm_ids)
-    return ScaleSet(name=known.name, phase=ScaleSetPhase.READY, instances=machines)
+    machines = tuple(Instance(instance_id="", vm_id=v, name="") for v in record.vm_ids)
+    return ScaleSet(name=record.name, phase=ScaleSetPhase.READY, instances=machines)
 
 
 def observation_interval(name: str, sets: int) -> timedelta:
@@ -101,7 +101,7 @@ def observation_interval(name: str, sets: int) -> timedelta:
     return mean * (0.75 + 0.5 * crc32(name.encode()) / 2**32)
 
 
-def _is_refilling(known: KnownScaleSet, now: datetime) -> bool:
+def _is_refilling(record: KnownScaleSet, now: datetime) -> bool:
     """Return whether a replacement machine may still join."""
     joins_within, _ = TIME_LIMITS[AttemptState.STARTING]
-    return known.refilled_at is not None and now - known.refilled_at <= 2 * joins_within
+    return record.refilled_at is not None and now - record.refilled_at <= 2 * joins_within

@@ -21,7 +21,7 @@ _OTHER_FORMATS = {  # members of rows in formats that are not ours
     "text": "it has `text`: write it as messages, or add its `label` to learn a classification",
 }
 _SEND_CHAT = "`messages` must be a list of at least one message"
-_USUAL = ["user", "assistant"]
+_USUAL_ROLES = ["user", "assistant"]
 
 
 def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
@@ -37,7 +37,7 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     if problem := message.check_learnt(messages):
         return problem
     roles = [m["role"] for m in messages]
-    is_usual = len(row) == 1 and roles == _USUAL and messages[1].keys() == PLAIN
+    is_usual = len(row) == 1 and roles == _USUAL_ROLES and messages[1].keys() == PLAIN
     tools = row if not is_usual and may_call(line) else None
     if tools and (problem := check_style(tools, messages)):
         return problem
@@ -56,6 +56,6 @@ def _notes(
     line: bytes, tools: dict[str, Any] | None, messages: list[Message], roles: list[str]
 ) -> Iterator[DatasetProblem]:
     """Yield warnings about a row; most rows are one question with its answer and have none."""
-    if roles != _USUAL:
+    if roles != _USUAL_ROLES:
         yield from message.odd_roles(roles)
     yield from message.odd_messages(line, tools, message.with_names({"": messages}))

@@ -93,7 +93,7 @@ class DatasetValidator:
         self._line = 1  # number of the line that is being collected
         self._partial = bytearray()  # what has come of it
         self._overlong = False  # and whether it was given up
-        self._seen = SeenRows()
+        self._seen_rows = SeenRows()
         self._long_rows = LongRows()
         self._rows = 0  # lines that are not blank
         self._format: Format | None = None  # of the first good row, and so of all
@@ -103,9 +103,9 @@ class DatasetValidator:
         self._sequences = 0
         self._labels: set[str] = set()
         self._members: dict[str, int] = {}
-        self._everywhere: frozenset[str] = frozenset()  # those of them that no row lacks so far
-        self._errors = _Findings(of_a_kind=MOST_SHOWN)
-        self._warnings = _Findings(of_a_kind=MOST_OF_A_KIND)
+        self._common_members: frozenset[str] = frozenset()  # those of them that no row lacks so far
+        self._errors = _Findings(max_per_kind=MOST_SHOWN)
+        self._warnings = _Findings(max_per_kind=MOST_OF_A_KIND)
 
     @property
     def examples(self) -> int:
@@ -123,7 +123,7 @@ class DatasetValidator:
         Raises InvalidFile for what cannot be JSONL at all, and PayloadTooLarge beyond a limit.
         """
         room = self._limits.max_bytes - self._bytes
-        whole, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
+        full_chunk, chunk = chunk, chunk[:room] if len(chunk) > room else chunk
         self._bytes += len(chunk)
         self._sha256.update(chunk)
         if self._head is None:
@@ -132,7 +132,7 @@ class DatasetValidator:
             self._head += chunk
             if len(self._head) >= file_kinds.HEAD_BYTES:
                 self._take_head()
-        if len(whole) > room:
+        if len(full_chunk) > room:
             raise too_large(self._limits)
 
     def finish(self) -> DatasetSummary:
@@ -143,9 +143,9 @@ class DatasetValidator:
         if self._errors.counts:
             self._refuse(self._report())
         if self._format is None:
-            found = "is empty" if not self._bytes else "holds blank lines only"
-            self._refuse(f"The file {found}. Write one JSON object with `messages` a line.")
-        self._note_whole_file()
+            problem = "is empty" if not self._bytes else "holds blank lines only"
+            self._refuse(f"The file {problem}. Write one JSON object with `messages` a line.")
+        self._warn_about_file()
         return DatasetSummary(
             format=self._format,
             examples=self._examples,
@@ -219,54 +219,56 @@ class DatasetValidator:
                 "this service takes (REKINDLE_FILE_MAX_EXAMPLES). Send fewer rows.",
                 param="file",
             )
-        self._take(line, verdict)
+        self._add_row(line, verdict)
 
-    def _take(self, line: bytes, row: DatasetRow) -> None:
+    def _add_row(self, line: bytes, row: DatasetRow) -> None:
         self._format = row.format
         self._examples += 1
         self._characters += row.characters
         for note in row.notes:
             self._warn(note.code, note.message)
-        self._compare(line, row.longest)
+        self._check_duplicate(line, row.longest)
         self._answers = max(self._answers, row.answers)
         self._sequences += row.answers or row.format.sequences
         if row.format is Format.PROMPT:
-            self._look_for(row.members)
+            self._update_members(row.members)
         if row.label is not None:
             self._label(row.label)
 
     def _label(self, name: str) -> None:
         self._labels.add(name)
         if len(self._labels) > MOST_LABELS:
-            what = f"the file has more than {MOST_LABELS} labels, the most that a model can learn"
-            self._refuse(f"line {self._line}: {what}. Are they names of classes?")
+            problem = (
+                f"the file has more than {MOST_LABELS} labels, the most that a model can learn"
+            )
+            self._refuse(f"line {self._line}: {problem}. Are they names of classes?")
 
-    def _look_for(self, members: frozenset[str]) -> None:
+    def _update_members(self, members: frozenset[str]) -> None:
         if self._examples == 1:
             self._members = dict.fromkeys(sorted(members), 0)
-            self._everywhere = members
-        for name in self._everywhere - members:
+            self._common_members = members
+        for name in self._common_members - members:
             self._members[name] = self._line
-        self._everywhere &= members
+        self._common_members &= members
 
-    def _compare(self, line: bytes, characters: int) -> None:
+    def _check_duplicate(self, line: bytes, characters: int) -> None:
         """Note duplicates and long rows."""
         if line.endswith(b"\r"):
             if "crlf_line_ends" not in self._warnings.counts:
                 self._warn("crlf_line_ends", "the line ends with CR LF; the CR is skipped")
             line = line[:-1]
-        if before := self._seen.first_line(line, self._line):
+        if before := self._seen_rows.first_line(line, self._line):
             self._warn("duplicate_row", f"the row is the same as line {before}")
         tokens = self._long_rows.add(self._line, characters)
         if tokens > DEFAULT_MAX_SEQ_LEN:
             self._warn("long_row", long_row(tokens, DEFAULT_MAX_SEQ_LEN, self._format))
 
-    def _note_whole_file(self) -> None:
+    def _warn_about_file(self) -> None:
         last = self._line - 1
         if self._examples < FEW_EXAMPLES:
             message = f"{self._examples} examples are few; {FEW_EXAMPLES} are a beginning"
             self._warnings.add(last, DatasetProblem("few_examples", message))
-        if self._seen.is_full:
+        if self._seen_rows.is_full:
             message = f"only the first {MOST_ROWS} different rows were looked at for duplicates"
             self._warnings.add(last, DatasetProblem("duplicates_not_complete", message))
 
@@ -277,12 +279,12 @@ class DatasetValidator:
         self._warnings.add(self._line, DatasetProblem(code, message))
 
     def _report(self) -> str:
-        counts, shown = self._errors.counts, self._errors.shown[:_IN_MESSAGE]
+        counts, findings = self._errors.counts, self._errors.shown[:_IN_MESSAGE]
         total = sum(counts.values())
         kinds = ", ".join(f"{n} {code}" for code, n in counts.most_common())
         head = f"{total} of {self._rows} lines are wrong ({kinds})"
         first = "" if total <= _IN_MESSAGE else f" The first {_IN_MESSAGE}:"
-        return f"{head}.{first} {'; '.join(map(str, shown))}. Correct them and upload again."
+        return f"{head}.{first} {'; '.join(map(str, findings))}. Correct them and upload again."
 
     def _refuse_kind(self, kind: tuple[str, str] | None) -> None:
         if kind is not None:
@@ -291,24 +293,24 @@ class DatasetValidator:
             self._refuse(f"line {self._line}: {message}")
 
     def _refuse(self, message: str) -> NoReturn:
-        shown = [asdict(found) for found in self._errors.shown[:MOST_SHOWN]]
-        raise InvalidFile(message, errors=shown, counts=dict(self._errors.counts))
+        findings = [asdict(finding) for finding in self._errors.shown[:MOST_SHOWN]]
+        raise InvalidFile(message, errors=findings, counts=dict(self._errors.counts))
 
 
 class _Findings:
     """The first findings, and the count of each code."""
 
-    def __init__(self, *, of_a_kind: int) -> None:
+    def __init__(self, *, max_per_kind: int) -> None:
         self.shown: list[DatasetFinding] = []
         self.counts: Counter[str] = Counter()
-        self._of_a_kind = of_a_kind
+        self._max_per_kind = max_per_kind
 
     def add(self, line: int, problem: DatasetProblem) -> None:
         """Keep the finding, unless enough are kept; each code shows at least one."""
         self.counts[problem.code] += 1
-        missed = self.counts[problem.code] == 1 and self._of_a_kind < MOST_SHOWN
+        missed = self.counts[problem.code] == 1 and self._max_per_kind < MOST_SHOWN
         full = len(self.shown) >= MOST_SHOWN
-        if self.counts[problem.code] > self._of_a_kind or (full and not missed):
+        if self.counts[problem.code] > self._max_per_kind or (full and not missed):
             return
         if full:
             self._make_room()
@@ -316,9 +318,9 @@ class _Findings:
 
     def _make_room(self) -> None:
         """Drop the last finding that is not the first of its code."""
-        firsts = {found.code: place for place, found in reversed([*enumerate(self.shown)])}
-        others = [n for n, found in enumerate(self.shown) if firsts[found.code] != n]
-        del self.shown[max(others)]
+        firsts = {finding.code: index for index, finding in reversed([*enumerate(self.shown)])}
+        repeated = [n for n, finding in enumerate(self.shown) if firsts[finding.code] != n]
+        del self.shown[max(repeated)]
 
 
 def too_large(limits: DatasetLimits) -> PayloadTooLarge:
@@ -347,4 +349,4 @@ def long_row(tokens: int, context: int, rows: Format | None) -> str:
 
 def as_dicts(findings: tuple[DatasetFinding, ...]) -> list[dict[str, Any]]:
     """Return findings as JSON-able documents."""
-    return [asdict(found) for found in findings]
+    return [asdict(finding) for finding in findings]

@@ -23,46 +23,48 @@ _CHECKS = {
 _ENDS = "; a chat ends with the assistant's message, a prompt with one to be answered"
 
 
-def check_line(line: bytes, usual: Format | None) -> DatasetRow | DatasetProblem:
+def check_line(line: bytes, file_format: Format | None) -> DatasetRow | DatasetProblem:
     """Return what the row holds, or the first problem.
 
-    ``usual`` is the format of the good rows before it. A row with nothing of any format is checked
-    against that one, to say what is missing. Among chats one may end with another message than the
-    assistant's; only without chats before it is that a prompt.
+    ``file_format`` is the format of the good rows before it. A row with nothing of any format is
+    checked against that one, to say what is missing. Among chats one may end with another message
+    than the assistant's; only without chats before it is that a prompt.
     """
     row = parse(line)
     if isinstance(row, DatasetProblem):
         return row
-    found = _format(row, usual)
-    if found is not Format.PREFERENCE and (problem := preference_line.check_chat(row)):
+    row_format = _format(row, file_format)
+    if row_format is not Format.PREFERENCE and (problem := preference_line.check_chat(row)):
         return problem
-    if usual is not None and found is not usual:
-        return _mixed(found, usual)
-    return _CHECKS[found](row, line)
+    if file_format is not None and row_format is not file_format:
+        return _mixed(row_format, file_format)
+    return _CHECKS[row_format](row, line)
 
 
-def _format(row: dict[str, Any], usual: Format | None) -> Format:
+def _format(row: dict[str, Any], file_format: Format | None) -> Format:
     """Return the format that the row is meant as, valid or not."""
-    if usual is Format.CHAT and len(row) == 1 and "messages" in row:  # most rows
-        return usual
-    if ranking_line.is_one(row):
+    if file_format is Format.CHAT and len(row) == 1 and "messages" in row:  # most rows
+        return file_format
+    if ranking_line.is_ranking(row):
         return Format.RANKING
-    if preference_line.is_one(row):
-        is_part = usual is Format.RANKING and not preference_line.has_outputs(row)
+    if preference_line.is_preference(row):
+        is_part = file_format is Format.RANKING and not preference_line.has_outputs(row)
         return Format.RANKING if is_part else Format.PREFERENCE
-    if labelled_line.is_one(row) or (usual is Format.LABELLED and labelled_line.may_be_one(row)):
+    if labelled_line.is_labelled(row) or (
+        file_format is Format.LABELLED and labelled_line.may_be_labelled(row)
+    ):
         return Format.LABELLED
     if "messages" not in row:
-        return usual or Format.CHAT
-    if usual is not Format.CHAT and prompt_line.is_one(row):
+        return file_format or Format.CHAT
+    if file_format is not Format.CHAT and prompt_line.is_prompt(row):
         return Format.PROMPT
     return Format.CHAT
 
 
-def _mixed(found: Format, usual: Format) -> DatasetProblem:
-    how = _ENDS if {found, usual} == {Format.CHAT, Format.PROMPT} else ""
+def _mixed(row_format: Format, file_format: Format) -> DatasetProblem:
+    how = _ENDS if {row_format, file_format} == {Format.CHAT, Format.PROMPT} else ""
     return DatasetProblem(
         "mixed_formats",
-        f"it is a {found.singular}, but the rows before it are {usual.plural}; upload "
-        f"{found.plural} as a file of their own{how}",
+        f"it is a {row_format.singular}, but the rows before it are {file_format.plural}; upload "
+        f"{row_format.plural} as a file of their own{how}",
     )

@@ -54,8 +54,8 @@ def of_first_line(line: bytes) -> tuple[str, str] | None:
         return "file_is_pretty_json", f"The file {_PRETTY}"
     if text[:1] in (b"{", b"}", b"]") or not any(mark in text for mark in b",;\t"):
         return None
-    shown = text[:60].decode("ascii", "replace")
-    if not shown.isprintable() and "\t" not in shown:
+    excerpt = text[:60].decode("ascii", "replace")
+    if not excerpt.isprintable() and "\t" not in excerpt:
         return None
-    message = f"The file looks like CSV: its first line is {shown!r}. Write each example as one "
+    message = f"The file looks like CSV: its first line is {excerpt!r}. Write each example as one "
     return "file_is_csv", f"{message}line of JSON: {_ROW}"

@@ -42,20 +42,20 @@ def parse(line: bytes) -> dict[str, Any] | DatasetProblem:
 
 def _explained(line: bytes, error: json.JSONDecodeError) -> str:
     """Return the parser's message, with a remedy for usual causes."""
-    where = f"{error.msg} at column {error.colno}"
-    rest = line.decode()[error.pos :].lstrip()
+    position = f"{error.msg} at column {error.colno}"
+    remainder = line.decode()[error.pos :].lstrip()
     if error.msg == "Extra data":
-        if rest.startswith(","):
+        if remainder.startswith(","):
             return "a comma follows the row; JSONL has none between rows: remove it"
         if b"\r" in line.strip():
             return "lines end with CR alone; save the file with LF line ends"
-        return f"{where}; write one JSON object a line"
+        return f"{position}; write one JSON object a line"
     if line.lstrip().startswith(b"{'"):
-        return f"{where}; JSON has double quotes: write rows with json.dumps"
+        return f"{position}; JSON has double quotes: write rows with json.dumps"
     if error.msg.startswith("Invalid control character"):
-        return f"{where}; write it as \\uXXXX (a line break as \\n), or leave it out"
-    if rest[:1] in ("}", "]") and error.msg.startswith(("Expecting", "Illegal trailing")):
-        return f"{where}; is there a comma too many before it?"
-    if not rest or error.msg.startswith("Unterminated"):
-        return f"{where}; the line breaks off: is the row cut, or spread over several lines?"
-    return where
+        return f"{position}; write it as \\uXXXX (a line break as \\n), or leave it out"
+    if remainder[:1] in ("}", "]") and error.msg.startswith(("Expecting", "Illegal trailing")):
+        return f"{position}; is there a comma too many before it?"
+    if not remainder or error.msg.startswith("Unterminated"):
+        return f"{position}; the line breaks off: is the row cut, or spread over several lines?"
+    return position

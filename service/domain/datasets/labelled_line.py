@@ -14,7 +14,7 @@ LONGEST_LABEL: Final = 100  # characters
 _MEMBERS = frozenset({"messages", "text", "label", "tools", "functions"})
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_labelled(row: dict[str, Any]) -> bool:
     """Return whether the row is meant as a labelled row, valid or not.
 
     Chats may hold anything beside their messages, and prompts what their grader reads: a row of
@@ -25,7 +25,7 @@ def is_one(row: dict[str, Any]) -> bool:
     return isinstance(row.get("label"), str) and row.keys() <= _MEMBERS
 
 
-def may_be_one(row: dict[str, Any]) -> bool:
+def may_be_labelled(row: dict[str, Any]) -> bool:
     """Return whether the row counts as a labelled one among labelled rows."""
     return row.keys() <= _MEMBERS
 
@@ -38,8 +38,10 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
             "missing_label", "`label` must be the name of the row's class, a string"
         )
     if len(label) > LONGEST_LABEL:
-        what = f"`label` has {len(label)} characters, and {LONGEST_LABEL} are the most: shorten it"
-        return DatasetProblem("label_too_long", what)
+        reason = (
+            f"`label` has {len(label)} characters, and {LONGEST_LABEL} are the most: shorten it"
+        )
+        return DatasetProblem("label_too_long", reason)
     if "text" in row and "messages" in row:
         return DatasetProblem("mixed_formats", "it has `text` and `messages`: leave one out")
     messages = _messages(row)
@@ -63,6 +65,6 @@ def _messages(row: dict[str, Any]) -> list[Any] | DatasetProblem:
         return [{"role": "user", "content": text}]  # judged as one
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages:
-        what = "`text` is needed, or `messages`, a list of at least one message"
-        return DatasetProblem("missing_text", what)
+        reason = "`text` is needed, or `messages`, a list of at least one message"
+        return DatasetProblem("missing_text", reason)
     return check_tools(row) or messages

@@ -4,7 +4,7 @@ import heapq
 from dataclasses import dataclass, field
 from typing import Final
 
-MOST: Final = 100
+MAX_ROWS: Final = 100
 
 _CHARACTERS_PER_TOKEN = 3.5  # English has about four; fewer is the careful guess
 _TOKENS_PER_EXAMPLE = 16  # the chat template's own
@@ -19,14 +19,14 @@ def tokens_of(characters: int) -> int:
 
 @dataclass
 class LongRows:
-    """The MOST longest rows; of equal ones, the first."""
+    """The MAX_ROWS longest rows; of equal ones, the first."""
 
     _heap: list[tuple[int, int]] = field(default_factory=list)  # tokens, -line: shortest first
 
     def add(self, line: int, characters: int) -> int:
         """Record a row; return its tokens."""
         tokens = tokens_of(characters)
-        if len(self._heap) < MOST:
+        if len(self._heap) < MAX_ROWS:
             heapq.heappush(self._heap, (tokens, -line))
         elif tokens > self._heap[0][0]:
             heapq.heapreplace(self._heap, (tokens, -line))

@@ -28,7 +28,7 @@ _MESSAGE_KEYS = frozenset(
     }
 )
 _TEXTS = frozenset({"name", "tool_call_id", "reasoning_content", "refusal"})
-_OF_ROLE = {  # members that messages of one role have
+_ROLE_OF_MEMBER = {  # members that messages of one role have
     "tool_calls": "assistant",
     "function_call": "assistant",
     "reasoning_content": "assistant",
@@ -36,7 +36,7 @@ _OF_ROLE = {  # members that messages of one role have
 }
 _NOT_RENDERED = {"refusal": "write its text as `content`", "audio": "leave the row out"}
 _MAY_BE_EMPTY = ("tool", "function")  # a tool may have nothing to say
-_MEANT = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
+_ROLE_ALIASES = {"human": "user", "gpt": "assistant", "bot": "assistant", "model": "assistant"}
 PLAIN: Final = {"role", "content"}
 _ODD_ESCAPE = re.compile(rb"\\u(?:00|ff|FF)")  # may be one of those that are looked for below
 _CONTROL = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f]")
@@ -92,8 +92,8 @@ def odd_roles(roles: list[str]) -> Iterator[DatasetProblem]:
 def with_names(parts: dict[str, list[Message]]) -> Iterator[tuple[str, Message]]:
     """Yield each message with its name: its number, after the name of its part of the row."""
     for part, messages in parts.items():
-        begin = f"{part}, message" if part else "message"
-        yield from ((f"{begin} {number}", m) for number, m in enumerate(messages, 1))
+        prefix = f"{part}, message" if part else "message"
+        yield from ((f"{prefix} {number}", m) for number, m in enumerate(messages, 1))
 
 
 def odd_messages(
@@ -124,14 +124,14 @@ def _odd_characters(named: Iterable[tuple[str, Message]]) -> Iterator[DatasetPro
     """Yield a warning about the first text with damaged characters."""
     for name, message in named:
         for text in _texts(message):
-            if found := _CONTROL.search(text):
-                shown = f"U+{ord(found.group()):04X}"
-                what = f"{name} holds the control character {shown}; is it meant?"
-                yield DatasetProblem("control_character", what)
+            if match := _CONTROL.search(text):
+                code_point = f"U+{ord(match.group()):04X}"
+                reason = f"{name} holds the control character {code_point}; is it meant?"
+                yield DatasetProblem("control_character", reason)
                 return
             if "\ufffd" in text:
-                what = f"{name} holds U+FFFD, which stands for text lost in a conversion"
-                yield DatasetProblem("replacement_character", what)
+                reason = f"{name} holds U+FFFD, which stands for text lost in a conversion"
+                yield DatasetProblem("replacement_character", reason)
                 return
 
 
@@ -158,8 +158,8 @@ def _check_role(message: dict[str, Any]) -> DatasetProblem | None:
     role = message["role"]
     if role in ROLES:
         return None
-    meant = _MEANT.get(role.lower()) if isinstance(role, str) else None
-    remedy = f"write {meant!r}" if meant else f"use one of {', '.join(ROLES)}"
+    suggestion = _ROLE_ALIASES.get(role.lower()) if isinstance(role, str) else None
+    remedy = f"write {suggestion!r}" if suggestion else f"use one of {', '.join(ROLES)}"
     return DatasetProblem("unrecognized_role", f"role {_shorten(role)} is not known: {remedy}")
 
 
@@ -170,12 +170,13 @@ def _check_members(message: dict[str, Any]) -> DatasetProblem | None:
             continue
         if name in _TEXTS and not isinstance(value, str):
             return DatasetProblem("data_type", f"`{name}` must be a string")
-        if value and name in _OF_ROLE and role != _OF_ROLE[name]:
-            what = f"`{name}` is for messages of role {_OF_ROLE[name]}, and this is of role {role}"
-            return DatasetProblem("misplaced_member", what)
+        if value and name in _ROLE_OF_MEMBER and role != _ROLE_OF_MEMBER[name]:
+            owner = _ROLE_OF_MEMBER[name]
+            reason = f"`{name}` is for messages of role {owner}, and this is of role {role}"
+            return DatasetProblem("misplaced_member", reason)
         if value and name in _NOT_RENDERED:
-            what = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
-            return DatasetProblem("not_rendered", what)
+            reason = f"chat templates do not render `{name}`; {_NOT_RENDERED[name]}"
+            return DatasetProblem("not_rendered", reason)
     return None
 
 
@@ -225,10 +226,10 @@ _MESSAGE_CHECKS: tuple[Callable[[dict[str, Any]], DatasetProblem | None], ...] =
 
 def _texts(message: Message) -> tuple[str, ...]:
     """Return the texts of a message: content and reasoning."""
-    content, thoughts = message.get("content"), message.get("reasoning_content") or ""
+    content, reasoning = message.get("content"), message.get("reasoning_content") or ""
     if isinstance(content, str):
-        return (content, thoughts)
-    return (*(part["text"] for part in content or ()), thoughts)
+        return (content, reasoning)
+    return (*(part["text"] for part in content or ()), reasoning)
 
 
 def _shorten(value: object) -> str:

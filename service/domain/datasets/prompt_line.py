@@ -17,11 +17,11 @@ from service.domain.datasets.tools import check_style, check_tools, may_call
 MOST_MEMBERS: Final = 1000
 
 _NAME = re.compile(r"\w{1,256}\Z", re.ASCII)
-_MODELS_OWN = ("messages", "tools")
+_MODEL_MEMBERS = ("messages", "tools")
 _ANSWERED = "last_message_not_assistant"  # of chats: here it is as it should be
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_prompt(row: dict[str, Any]) -> bool:
     """Return whether the row ends with a message to be answered."""
     messages = row.get("messages")
     if not isinstance(messages, list) or not messages or not isinstance(messages[-1], dict):
@@ -38,8 +38,8 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
             "missing_messages_list", "`messages` must be a list of at least one message"
         )
     if len(row) > MOST_MEMBERS:
-        what = f"it has {len(row)} members, and {MOST_MEMBERS} are the most: leave some out"
-        return DatasetProblem("too_many_members", what)
+        reason = f"it has {len(row)} members, and {MOST_MEMBERS} are the most: leave some out"
+        return DatasetProblem("too_many_members", reason)
     if problem := check_tools(row):
         return problem
     characters = message.check_all(messages)
@@ -54,8 +54,8 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
 
 def _members(row: dict[str, Any]) -> frozenset[str]:
     """Return the grader's members that hold something and that a template can name."""
-    held = (name for name, value in row.items() if value is not None)
-    return frozenset(name for name in held if name not in _MODELS_OWN and _NAME.match(name))
+    names = (name for name, value in row.items() if value is not None)
+    return frozenset(name for name in names if name not in _MODEL_MEMBERS and _NAME.match(name))
 
 
 def _notes(

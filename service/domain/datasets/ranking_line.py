@@ -9,7 +9,7 @@ from service.domain.datasets import message
 from service.domain.datasets.json_line import DatasetProblem
 from service.domain.datasets.message import Message
 from service.domain.datasets.preference_line import (
-    OTHER,
+    NON_PREFERRED,
     PREFERRED,
     check_beside,
     check_output,
@@ -24,7 +24,7 @@ MOST_ANSWERS: Final = 16  # each is a sequence of its own in a micro-step
 _SEND = f"`{RANKED}` must be a list of 2 to {MOST_ANSWERS} answers, best first, each a list of "
 
 
-def is_one(row: dict[str, Any]) -> bool:
+def is_ranking(row: dict[str, Any]) -> bool:
     """Return whether the row is meant as a ranking, valid or not."""
     return "messages" not in row and row.get(RANKED) is not None
 
@@ -51,17 +51,20 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
     tools = row["input"] if may_call(line) else None
     if tools and (problem := check_style(tools, [*prompt, *chain(*answers.values())])):
         return problem
-    asked, *said = sizes
+    prompt_size, *answer_sizes = sizes
     notes = tuple(_notes(line, tools, prompt, answers))
-    characters, longest = len(said) * asked + sum(said), asked + max(said)
-    return DatasetRow(Format.RANKING, characters, longest, notes, answers=len(said))
+    characters, longest = (
+        len(answer_sizes) * prompt_size + sum(answer_sizes),
+        prompt_size + max(answer_sizes),
+    )
+    return DatasetRow(Format.RANKING, characters, longest, notes, answers=len(answer_sizes))
 
 
 def _check_outputs(row: dict[str, Any]) -> DatasetProblem | None:
-    for name in (*PREFERRED, *OTHER):
+    for name in (*PREFERRED, *NON_PREFERRED):
         if row.get(name) is not None:
-            what = f"it has `{RANKED}` and `{name}`: leave one out"
-            return DatasetProblem("mixed_formats", what)
+            reason = f"it has `{RANKED}` and `{name}`: leave one out"
+            return DatasetProblem("mixed_formats", reason)
     ranked = row.get(RANKED)
     fine = isinstance(ranked, list) and all(isinstance(a, list) and a for a in ranked)
     if not fine or not 2 <= len(row[RANKED]) <= MOST_ANSWERS:

@@ -46,11 +46,11 @@ def check_calls(message: Json) -> DatasetProblem | None:
     if calls is not None and not isinstance(calls, list):
         return DatasetProblem("data_type", "`tool_calls` must be a list")
     for number, call in enumerate(calls or (), 1):
-        if what := _wrong_with_call(call):
-            return DatasetProblem("data_type", f"`tool_calls`, item {number}: {what}")
+        if fault := _find_call_fault(call):
+            return DatasetProblem("data_type", f"`tool_calls`, item {number}: {fault}")
     call = message.get("function_call")
-    if call is not None and (what := _wrong_with(call, _OLD_CALL)):
-        return DatasetProblem("data_type", f"`function_call`: {what}")
+    if call is not None and (fault := _find_function_fault(call, _OLD_CALL)):
+        return DatasetProblem("data_type", f"`function_call`: {fault}")
     if message["role"] == "function" and not message.get("name"):
         return DatasetProblem("message_missing_key", "a message of role function needs its `name`")
     return None
@@ -62,37 +62,39 @@ def check_style(holder: Json, messages: list[Json]) -> DatasetProblem | None:
     new = "tools" if holder.get("tools") else _first(messages, "tool")
     if not old or not new:
         return None
-    what = f"it mixes {new} with {old}, the older form: write all as `tools` and `tool_calls`"
-    return DatasetProblem("mixed_formats", what)
+    reason = f"it mixes {new} with {old}, the older form: write all as `tools` and `tool_calls`"
+    return DatasetProblem("mixed_formats", reason)
 
 
 def odd_calls(holder: Json, named: Iterable[tuple[str, Json]]) -> Iterator[DatasetProblem]:
     """Yield warnings: the first undeclared tool call, and the first result without its call."""
     declared = {tool["function"]["name"] for tool in holder.get("tools") or ()}
     declared |= {function["name"] for function in holder.get("functions") or ()}
-    found: dict[str, DatasetProblem] = {}
+    problems: dict[str, DatasetProblem] = {}
     open_calls: set[object] = set()  # ids of calls, and names of functions
     for name, message in named:
         for called, number in _calls(message):
             open_calls |= {number, called}
             if called not in declared:
-                what = f"{name} calls {called!a:.40}, which `tools` does not declare"
-                found.setdefault("undeclared_tool", DatasetProblem("undeclared_tool", what))
+                reason = f"{name} calls {called!a:.40}, which `tools` does not declare"
+                problems.setdefault("undeclared_tool", DatasetProblem("undeclared_tool", reason))
         if message["role"] in ("tool", "function") and not _answers(message, open_calls):
-            what = f"{name} is the result of no call before it; check its `tool_call_id`"
-            found.setdefault("result_without_call", DatasetProblem("result_without_call", what))
-    yield from found.values()
+            reason = f"{name} is the result of no call before it; check its `tool_call_id`"
+            problems.setdefault(
+                "result_without_call", DatasetProblem("result_without_call", reason)
+            )
+    yield from problems.values()
 
 
-def _wrong_with_call(call: object) -> str | None:
+def _find_call_fault(call: object) -> str | None:
     if not isinstance(call, dict) or call.get("type", "function") != "function":
         return f"write it as {_CALL}"
     if not isinstance(call.get("id", ""), str):
         return "`id` must be a string"
-    return _wrong_with(call.get("function"), _CALL)
+    return _find_function_fault(call.get("function"), _CALL)
 
 
-def _wrong_with(function: object, form: str) -> str | None:
+def _find_function_fault(function: object, form: str) -> str | None:
     if not isinstance(function, dict) or not _has_name(function):
         return f"write it as {form}"
     arguments = function.get("arguments")
@@ -105,8 +107,8 @@ def _wrong_with(function: object, form: str) -> str | None:
     try:
         parsed = strict_json.loads(arguments)
     except json.JSONDecodeError as error:
-        where = f"{error.msg} at column {error.colno}"
-        return f"`arguments` is no JSON ({where}); write it with json.dumps"
+        position = f"{error.msg} at column {error.colno}"
+        return f"`arguments` is no JSON ({position}); write it with json.dumps"
     except ValueError as error:
         return f"`arguments`: {error}"
     if isinstance(parsed, str):
@@ -114,12 +116,12 @@ def _wrong_with(function: object, form: str) -> str | None:
     return None if isinstance(parsed, dict) else "`arguments` must hold a JSON object, such as '{}'"
 
 
-def _first(messages: list[Json], word: str) -> str | None:
+def _first(messages: list[Json], prefix: str) -> str | None:
     """Return what shows the use of `tool...` or `function...` in these messages."""
     for message in messages:
-        if message["role"] == word:
-            return f"role {word}"
-        for member in (f"{word}_calls", f"{word}_call"):
+        if message["role"] == prefix:
+            return f"role {prefix}"
+        for member in (f"{prefix}_calls", f"{prefix}_call"):
             if message.get(member):
                 return f"`{member}`"
     return None

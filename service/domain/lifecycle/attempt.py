@@ -80,7 +80,7 @@ class AttemptView:
     generation: Generation | None = None
     opened_at: datetime | None = None  # the generation
     fruitless: int = 0  # generations in a row, this one included, that committed nothing new ...
-    ladder: OomFallback = AS_PLANNED  # ... on its present rung
+    oom_fallback: OomFallback = AS_PLANNED  # ... on its present rung
     halted_at: datetime | None = None  # since when the generation is directed to stop ...
     halt_kind: DirectiveKind | None = None  # ... in this way
     stepped: bool = False  # a training step of the generation is done
@@ -90,10 +90,10 @@ class AttemptView:
     outlook: GrowthOutlook = UNKNOWN_OUTLOOK
     cannot_boot: str = ""  # why no machine of the attempt can, as one has said; begins CANNOT_BOOT
     misconfigured: str = ""  # why Azure refuses what this attempt asks for, until a person acts
-    blind: bool = False  # the cloud did not answer; with nodes, ``scale_set`` is as before
+    cloud_unreachable: bool = False  # it did not answer; with nodes, ``scale_set`` is as before
     awake_since: datetime = ALWAYS_AWAKE  # since when nodes could be heard, and could hear
 
-    def excused(self, since: datetime) -> datetime:
+    def wait_start(self, since: datetime) -> datetime:
         """Return when a wait for nodes that began at ``since`` counts from; `wait_start`."""
         return wait_start(since, self.awake_since)
 
@@ -176,8 +176,8 @@ def failure_code(outcome: Outcome | None, message: str) -> str:
     return str(outcome)
 
 
-def is_deletion_stuck(attempt: Attempt, seen: AttemptView, now: datetime) -> bool:
+def is_deletion_stuck(attempt: Attempt, view: AttemptView, now: datetime) -> bool:
     """Return whether machines that should be gone may still cost money: alert operators."""
     late = now - attempt.since > TOO_LONG_TO_DELETE
-    left = seen.scale_set is not None or seen.blind
-    return attempt.state is AttemptState.TERMINATING and late and left
+    may_exist = view.scale_set is not None or view.cloud_unreachable
+    return attempt.state is AttemptState.TERMINATING and late and may_exist

@@ -51,16 +51,16 @@ _PAUSES = tuple(timedelta(seconds=s) for s in (0, 0, 5, 10, 20, 40, 60))
 
 
 def next_step(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
     """Decide one step; the same arguments always give the same step."""
     if attempt.ends_by and not attempt.stop_as and now >= attempt.ends_by - _BEFORE_END:
         attempt = replace(attempt, stop_as=Outcome.EVICTED, because=LONGEST_RUN)
-    return DECISIONS[attempt.state](attempt, seen, now, pace)
+    return DECISIONS[attempt.state](attempt, view, now, pace)
 
 
 def _pending(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
     if attempt.stop_as:
         why = attempt.because or "before launch"
@@ -69,134 +69,137 @@ def _pending(
 
 
 def _provisioning(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
-    found, running = seen.scale_set, seen.running_instances
-    if end := _end_if_unbootable(attempt, seen):
+    scale_set, running = view.scale_set, view.running_instances
+    if end := _end_if_unbootable(attempt, view):
         return end  # those that are still to come would not, either
-    if found is not None and not attempt.stop_as and _has_enough_machines(attempt, found, running):
-        few = f"{running} of {attempt.instance_count} machines"
+    if (
+        scale_set is not None
+        and not attempt.stop_as
+        and _has_enough_machines(attempt, scale_set, running)
+    ):
+        reason = f"{running} of {attempt.instance_count} machines"
         return MoveAttempt(  # however late: the machines are there
-            to=AttemptState.STARTING, reason=few if running < attempt.instance_count else ""
+            to=AttemptState.STARTING, reason=reason if running < attempt.instance_count else ""
         )
-    if end := _end_as_requested(attempt) or _end_if_out_of_time(attempt, seen, now, pace):
+    if end := _end_as_requested(attempt) or _end_if_out_of_time(attempt, view, now, pace):
         return end
-    if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
-        return RequeueAttempt() if seen.blind else CreateScaleSet()
-    if found.phase is ScaleSetPhase.DELETING:
+    if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
+        return RequeueAttempt() if view.cloud_unreachable else CreateScaleSet()
+    if scale_set.phase is ScaleSetPhase.DELETING:
         return _end(Outcome.EVICTED, "something other than Rekindle is deleting the scale set")
-    if found.phase is ScaleSetPhase.CREATING:
+    if scale_set.phase is ScaleSetPhase.CREATING:
         return RequeueAttempt()
-    return _refill_or_end(attempt, found, running, now)
+    return _refill_or_end(attempt, scale_set, running, now)
 
 
-def _end_if_unbootable(attempt: Attempt, seen: AttemptView) -> MoveAttempt | None:
+def _end_if_unbootable(attempt: Attempt, view: AttemptView) -> MoveAttempt | None:
     """End an attempt of which a machine reported that none can boot."""
-    given_up = seen.cannot_boot and seen.generation is None and not attempt.stop_as
-    return _end(Outcome.UNRESPONSIVE, seen.cannot_boot) if given_up else None
+    is_unbootable = view.cannot_boot and view.generation is None and not attempt.stop_as
+    return _end(Outcome.UNRESPONSIVE, view.cannot_boot) if is_unbootable else None
 
 
-def _has_enough_machines(attempt: Attempt, found: ScaleSet, running: int) -> bool:
+def _has_enough_machines(attempt: Attempt, scale_set: ScaleSet, running: int) -> bool:
     """Return whether there are enough machines to start: all, or enough for an elastic job.
 
     The phase of the set is not decisive. In a FAILED set, by OSProvisioningTimedOut or an
     extension, all machines may run (CloudVE/cloudbridge issue 222, Azure/vm-scale-sets issue 82).
-    In a READY set some may have been evicted already; but while they are refilled, too few are too
-    few.
+    In a READY set some may have been evicted; but while they are refilled, too few are too few.
     """
-    if found.phase is ScaleSetPhase.DELETING:
+    if scale_set.phase is ScaleSetPhase.DELETING:
         return False
     elastic = attempt.elastic
     enough = running >= attempt.instance_count or (
         elastic is not None and largest_count(elastic.node_counts, running) > 0
     )
-    return enough or (found.phase is ScaleSetPhase.READY and attempt.refilled_at is None)
+    return enough or (scale_set.phase is ScaleSetPhase.READY and attempt.refilled_at is None)
 
 
-def _refill_or_end(attempt: Attempt, found: ScaleSet, running: int, now: datetime) -> AttemptStep:
+def _refill_or_end(attempt: Attempt, scale_set: ScaleSet, count: int, now: datetime) -> AttemptStep:
     """Keep the machines that have come and ask for the rest; without any, the failure decides."""
-    why = f"{found.error_code}: {found.error_message}".strip(": ") or "provisioning failed"
-    failed = found.phase is ScaleSetPhase.FAILED
-    if failed and found.failure is ScaleSetFailure.MISCONFIGURED:
+    why = f"{scale_set.error_code}: {scale_set.error_message}".strip(": ") or "provisioning failed"
+    failed = scale_set.phase is ScaleSetPhase.FAILED
+    if failed and scale_set.failure is ScaleSetFailure.MISCONFIGURED:
         return _end(Outcome.MISCONFIGURED, why)
-    if failed and not running:
-        none = found.failure is ScaleSetFailure.NO_CAPACITY
+    if failed and not count:
+        none = scale_set.failure is ScaleSetFailure.NO_CAPACITY
         return _end(Outcome.NO_CAPACITY if none else Outcome.PROVISIONING_FAILED, why)
     return RefillScaleSet() if refill.is_backoff_over(attempt, now) else RequeueAttempt()
 
 
 def _starting(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
-    if end := _end_if_unbootable(attempt, seen):
+    if end := _end_if_unbootable(attempt, view):
         return end
-    step = _running(attempt, seen, now, pace)
+    step = _running(attempt, view, now, pace)
     if isinstance(step, MoveAttempt):
         return step
-    if seen.stepped and isinstance(step, RequeueAttempt | RefillScaleSet):
+    if view.stepped and isinstance(step, RequeueAttempt | RefillScaleSet):
         return MoveAttempt(to=AttemptState.RUNNING)
-    return _end_if_out_of_time(attempt, seen, now, pace) or step
+    return _end_if_out_of_time(attempt, view, now, pace) or step
 
 
 def _running(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
     """Train; while training needs nothing, request replacements for lost machines.
 
     Members that were directed to stop need nothing either.
     """
-    end = _end_if_out_of_money(attempt, seen, now, pace) or _end_if_fruitless(
-        attempt, seen, now, pace
+    end = _end_if_out_of_money(attempt, view, now, pace) or _end_if_fruitless(
+        attempt, view, now, pace
     )
-    step = end or _train(attempt, seen, now, pace)
-    told = isinstance(step, HaltGeneration) and step.kind is seen.halt_kind
-    if told or isinstance(step, RequeueAttempt):
-        if useless := refill.useless_machines(attempt, seen, now, pace):
+    step = end or _train(attempt, view, now, pace)
+    directed = isinstance(step, HaltGeneration) and step.kind is view.halt_kind
+    if directed or isinstance(step, RequeueAttempt):
+        if useless := refill.useless_machines(attempt, view, now, pace):
             return RefillScaleSet(useless)
-        if refill.is_refill_due(attempt, seen, now):
+        if refill.is_refill_due(attempt, view, now):
             return RefillScaleSet()
     return step
 
 
-def _train(attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming) -> AttemptStep:
+def _train(attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming) -> AttemptStep:
     """Keep one generation alive in STARTING and RUNNING, or end for the right reason."""
-    current = seen.generation
-    if seen.model_committed:  # whatever else happened: the result is there
+    current = view.generation
+    if view.model_committed:  # whatever else happened: the result is there
         return _end(Outcome.SUCCEEDED, "the final model is committed")
-    finished = current is not None and is_finished(current, seen.nodes)
+    finished = current is not None and is_finished(current, view.nodes)
     if finished and attempt.stop_as is not Outcome.CANCELLED:  # HEAD is about to say so too
-        return _end_if_silent(seen, now, pace) or RequeueAttempt()
+        return _end_if_silent(view, now, pace) or RequeueAttempt()
     if attempt.stop_as:
-        return _wind_down(attempt, seen, now, pace)
-    wanted = _target_node_count(attempt, seen)
-    membership = next_membership(current, seen.nodes, wanted)
+        return _wind_down(attempt, view, now, pace)
+    target = _target_node_count(attempt, view)
+    membership = next_membership(current, view.nodes, target)
     if isinstance(membership, HaltGeneration):
-        return _halt_or_move_on(membership, seen, now, pace)
-    if current is not None and not is_settled(current, seen.nodes):
-        grown = _grow(attempt, current, seen)
-        ill = _end_if_silent(seen, now, pace)
-        return ill or (_halt_or_move_on(grown, seen, now, pace) if grown else RequeueAttempt())
-    if not wanted:
-        lost = _end(Outcome.EVICTED, _loss_sentence(attempt, seen))
-        return unhealthy_nodes.unhealthy_end(attempt, seen) or lost
+        return _halt_or_move_on(membership, view, now, pace)
+    if current is not None and not is_settled(current, view.nodes):
+        grown = _grow(attempt, current, view)
+        silence = _end_if_silent(view, now, pace)
+        return silence or (_halt_or_move_on(grown, view, now, pace) if grown else RequeueAttempt())
+    if not target:
+        eviction = _end(Outcome.EVICTED, _loss_sentence(attempt, view))
+        return unhealthy_nodes.unhealthy_end(attempt, view) or eviction
     if isinstance(membership, NextMembers):
-        return _open(attempt, membership, seen, now)
-    return _end_if_silent(seen, now, pace) or RequeueAttempt()
+        return _open(attempt, membership, view, now)
+    return _end_if_silent(view, now, pace) or RequeueAttempt()
 
 
 def _terminating(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
-    if seen.blind:
+    if view.cloud_unreachable:
         return RequeueAttempt()
-    if seen.scale_set is None:
+    if view.scale_set is None:
         if now - attempt.since >= pace.read_lag:
             return MoveAttempt(to=AttemptState.ENDED, outcome=attempt.outcome)
         return RequeueAttempt(pace.read_lag - (now - attempt.since))
-    return RequeueAttempt() if seen.scale_set.phase is ScaleSetPhase.DELETING else DeleteScaleSet()
+    return RequeueAttempt() if view.scale_set.phase is ScaleSetPhase.DELETING else DeleteScaleSet()
 
 
-def _ended(attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming) -> AttemptStep:
+def _ended(attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming) -> AttemptStep:
     return RequeueAttempt(timedelta(days=365))
 
 
@@ -222,14 +225,14 @@ def _end_as_requested(attempt: Attempt) -> MoveAttempt | None:
 
 
 def _end_if_out_of_money(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> MoveAttempt | None:
     """End the attempt when the reserved time to save is over.
 
     It counts from when the budget was exhausted. Neither what nodes say nor when they could be
     heard extends it: each further minute would cost money that is not reserved.
     """
-    if attempt.over_budget_at is None or seen.model_committed:
+    if attempt.over_budget_at is None or view.model_committed:
         return None
     seconds = pace.save.total_seconds()
     allowed = timedelta(seconds=min(attempt.save_seconds or seconds, seconds))
@@ -244,10 +247,10 @@ def _end_if_out_of_money(
 
 
 def _end_if_fruitless(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> MoveAttempt | None:
     """End an attempt that cannot commit, or claims without proof that it did."""
-    since, unnamed = seen.head_unreadable_since, seen.unnamed_since
+    since, unnamed = view.head_unreadable_since, view.unnamed_since
     if since is not None and now - since > TOO_LONG_UNREADABLE:
         return _end_as_requested(attempt) or _end(Outcome.UNRESPONSIVE, HEAD_UNREADABLE)
     if unnamed is not None and now - unnamed > pace.save:
@@ -257,126 +260,126 @@ def _end_if_fruitless(
 
 
 def _wind_down(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
     """Stop the generation (saving, unless it is a cancel), then end as requested."""
     end = _end_as_requested(attempt)
     assert end is not None
-    current = seen.generation
-    if current is None or is_settled(current, seen.nodes):
+    current = view.generation
+    if current is None or is_settled(current, view.nodes):
         return end
     cancel = attempt.stop_as is Outcome.CANCELLED
     kind = DirectiveKind.STOP if cancel else DirectiveKind.CHECKPOINT_AND_STOP
     why = attempt.because or f"the job is to be {attempt.stop_as}"
-    asked = halt_members(current, seen.nodes, kind, why)
-    if not cancel and _end_if_silent(seen, now, pace):  # it takes every member to save
+    halt = halt_members(current, view.nodes, kind, why)
+    if not cancel and _end_if_silent(view, now, pace):  # it takes every member to save
         return end
     # A cancelled attempt ends the same way whether or not its nodes could say that they stopped.
     step = _halt_or_move_on(
-        asked, replace(seen, awake_since=ALWAYS_AWAKE) if cancel else seen, now, pace
+        halt, replace(view, awake_since=ALWAYS_AWAKE) if cancel else view, now, pace
     )
     return end if isinstance(step, MoveAttempt) else step
 
 
 def _halt_or_move_on(
-    asked: HaltGeneration, seen: AttemptView, now: datetime, pace: AttemptTiming
+    halt: HaltGeneration, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> AttemptStep:
     """Give the members some time to stop; after that the fence on HEAD must do.
 
     The time for STOP begins when they are told to STOP, not when they were told to save; and anew
     when they can be heard again: they may have stopped, and could not say so.
     """
-    stop = asked.kind is DirectiveKind.STOP
-    told = seen.halt_kind is DirectiveKind.STOP or not stop
+    stop = halt.kind is DirectiveKind.STOP
+    is_directed = view.halt_kind is DirectiveKind.STOP or not stop
     allowed = pace.settle if stop else pace.save
-    if told and seen.halted_at and now - seen.excused(seen.halted_at) > allowed:
-        return _end(Outcome.EVICTED, f"{asked.reason}; machines did not stop in time")
-    return asked
+    if is_directed and view.halted_at and now - view.wait_start(view.halted_at) > allowed:
+        return _end(Outcome.EVICTED, f"{halt.reason}; machines did not stop in time")
+    return halt
 
 
-def _target_node_count(attempt: Attempt, seen: AttemptView) -> int:
+def _target_node_count(attempt: Attempt, view: AttemptView) -> int:
     """Return the nodes of the next generation; 0 if too few are left.
 
     The first one waits for machines that still boot, if elastic for a short time only; a later one
     only for those that stay.
     """
-    elastic, awaited = attempt.elastic, unhealthy_nodes.awaited_replacements(seen.nodes)
-    left = seen.running_instances - sum(n.present and not n.stays for n in seen.nodes)
+    elastic, awaited = attempt.elastic, unhealthy_nodes.awaited_replacements(view.nodes)
+    usable = view.running_instances - sum(n.present and not n.stays for n in view.nodes)
     if elastic is None:
-        short = any(n.evicting for n in seen.nodes) or left + awaited < attempt.instance_count
+        short = any(n.evicting for n in view.nodes) or usable + awaited < attempt.instance_count
         return 0 if short else attempt.instance_count
     least = elastic.node_counts[0]
-    if seen.generation is not None:
-        left = continuing_count(seen.generation, seen.nodes)
-    elif ready := _ready_node_count(seen, least, left):
+    if view.generation is not None:
+        usable = continuing_count(view.generation, view.nodes)
+    elif ready := _ready_node_count(view, least, usable):
         return largest_count(elastic.node_counts, ready)
-    elif left >= least and seen.scale_set and seen.scale_set.phase is ScaleSetPhase.CREATING:
-        left = attempt.instance_count
-    return largest_count(elastic.node_counts, left) or (least if left + awaited >= least else 0)
+    elif usable >= least and view.scale_set and view.scale_set.phase is ScaleSetPhase.CREATING:
+        usable = attempt.instance_count
+    return largest_count(elastic.node_counts, usable) or (least if usable + awaited >= least else 0)
 
 
-def _ready_node_count(seen: AttemptView, least: int, left: int) -> int:
+def _ready_node_count(view: AttemptView, least: int, usable: int) -> int:
     """Return the number of ready nodes once the ``least`` have waited for stragglers."""
-    ready = sorted((n.waiting for n in seen.nodes if n.free), reverse=True)
-    enough = left >= least <= len(ready) and ready[least - 1] >= STRAGGLER_TIMEOUT
+    ready = sorted((n.waiting for n in view.nodes if n.free), reverse=True)
+    enough = usable >= least <= len(ready) and ready[least - 1] >= STRAGGLER_TIMEOUT
     return len(ready) if enough else 0
 
 
-def _grow(attempt: Attempt, current: Generation, seen: AttemptView) -> HaltGeneration | None:
+def _grow(attempt: Attempt, current: Generation, view: AttemptView) -> HaltGeneration | None:
     """Halt a healthy generation for a larger one once that pays; finish a growth once begun."""
     elastic = attempt.elastic
-    if elastic is None or not seen.stepped:
+    if elastic is None or not view.stepped:
         return None
-    now = len(current.members)
-    then = largest_count(elastic.node_counts, now + len(joining_nodes(current, seen.nodes)))
-    begun = seen.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
-    if begun or is_growth_worthwhile(elastic.batch, now, then, seen.outlook):
-        return halt_members(current, seen.nodes, DirectiveKind.CHECKPOINT_AND_STOP, JOINS)
+    count = len(current.members)
+    next_count = largest_count(elastic.node_counts, count + len(joining_nodes(current, view.nodes)))
+    has_begun = view.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+    if has_begun or is_growth_worthwhile(elastic.batch, count, next_count, view.outlook):
+        return halt_members(current, view.nodes, DirectiveKind.CHECKPOINT_AND_STOP, JOINS)
     return None
 
 
-def _loss_sentence(attempt: Attempt, seen: AttemptView) -> str:
-    lost = attempt.instance_count - seen.running_instances
-    noticed = sum(n.evicting and (n.present or not attempt.elastic) for n in seen.nodes)
+def _loss_sentence(attempt: Attempt, view: AttemptView) -> str:
+    missing = attempt.instance_count - view.running_instances
+    noticed = sum(n.evicting and (n.present or not attempt.elastic) for n in view.nodes)
     how = "after notice" if noticed else "without notice"
-    few = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
-    return f"{max(lost, noticed)} of {attempt.instance_count} instances evicted {how}{few}"
+    minimum = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
+    return f"{max(missing, noticed)} of {attempt.instance_count} instances evicted {how}{minimum}"
 
 
-def _open(attempt: Attempt, asked: NextMembers, seen: AttemptView, now: datetime) -> AttemptStep:
-    before = members_of(seen.generation, seen.nodes) if seen.generation else []
-    lost = tuple(n for n in before if not n.stays and not n.unhealthy)
-    ladder = seen.ladder
+def _open(attempt: Attempt, members: NextMembers, view: AttemptView, now: datetime) -> AttemptStep:
+    before = members_of(view.generation, view.nodes) if view.generation else []
+    evicted = tuple(n for n in before if not n.stays and not n.unhealthy)
+    ladder = view.oom_fallback
     if ladder.below:
         rung, why = ladder.below, ladder.because  # no error of the trainer, and no reason to wait
-        return OpenGeneration(nodes=asked.nodes, lost=lost, rung=rung, because=why)
-    if seen.generation is not None and is_not_retryable(seen.generation, seen.nodes):
+        return OpenGeneration(nodes=members.nodes, lost=evicted, rung=rung, because=why)
+    if view.generation is not None and is_not_retryable(view.generation, view.nodes):
         return _end(Outcome.TRAINER_ERROR, NOT_RETRYABLE)
-    failed = seen.generation is not None and is_trainers_fault(seen.generation, seen.nodes)
-    error = failed and seen.fruitless > 0  # one that has committed something came forward
-    if seen.fruitless and ladder.exhausted:
+    failed = view.generation is not None and is_trainers_fault(view.generation, view.nodes)
+    error = failed and view.fruitless > 0  # one that has committed something came forward
+    if view.fruitless and ladder.exhausted:
         return _end(Outcome.TRAINER_ERROR, ladder.exhausted)
     if error and attempt.trainer_errors + 1 >= MAX_TRAINER_ERRORS:
         many = f"{MAX_TRAINER_ERRORS} trainer errors in a row without a new checkpoint"
         return _end(Outcome.TRAINER_ERROR, many)
-    if seen.fruitless >= MAX_FRUITLESS:
+    if view.fruitless >= MAX_FRUITLESS:
         return _end(Outcome.TRAINER_ERROR, FRUITLESS)
-    pause = _PAUSES[min(seen.fruitless, len(_PAUSES) - 1)]
-    left = pause - (now - seen.opened_at) if seen.opened_at else timedelta(0)
-    if left > timedelta(0):
-        return RequeueAttempt(left)
-    return OpenGeneration(nodes=asked.nodes, after_error=error, lost=lost, rung=ladder.rung)
+    pause = _PAUSES[min(view.fruitless, len(_PAUSES) - 1)]
+    remaining = pause - (now - view.opened_at) if view.opened_at else timedelta(0)
+    if remaining > timedelta(0):
+        return RequeueAttempt(remaining)
+    return OpenGeneration(nodes=members.nodes, after_error=error, lost=evicted, rung=ladder.rung)
 
 
-def _end_if_silent(seen: AttemptView, now: datetime, pace: AttemptTiming) -> MoveAttempt | None:
-    if seen.heard_at is None or now - seen.heard_at <= pace.silence:
+def _end_if_silent(view: AttemptView, now: datetime, pace: AttemptTiming) -> MoveAttempt | None:
+    if view.heard_at is None or now - view.heard_at <= pace.silence:
         return None
-    seconds = int((now - seen.heard_at).total_seconds())
+    seconds = int((now - view.heard_at).total_seconds())
     return _end(Outcome.UNRESPONSIVE, f"a node was silent for {seconds} s")
 
 
 def _end_if_out_of_time(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> MoveAttempt | None:
     """End after the time limit, extended while nodes could not be heard."""
     allowed, outcome = TIME_LIMITS[attempt.state]
@@ -386,11 +389,11 @@ def _end_if_out_of_time(
         since = max(since, attempt.creates_at or since)  # our own wait does not count
     if attempt.state is AttemptState.STARTING:  # over once a step is done, which may take long
         allowed += 2 * timedelta(seconds=attempt.step_seconds)
-        since = seen.excused(since)
+        since = view.wait_start(since)
     if now - since <= allowed:
         return None
-    if attempt.state is AttemptState.PROVISIONING and seen.misconfigured:
-        return _end(Outcome.MISCONFIGURED, seen.misconfigured)
-    spent = humanize.format_duration((now - since).total_seconds())
-    unseen = "; Azure does not tell what has become of it" if seen.blind else ""
-    return _end(outcome, f"{attempt.state} for {spent}{unseen}")
+    if attempt.state is AttemptState.PROVISIONING and view.misconfigured:
+        return _end(Outcome.MISCONFIGURED, view.misconfigured)
+    elapsed = humanize.format_duration((now - since).total_seconds())
+    unseen = "; Azure does not tell what has become of it" if view.cloud_unreachable else ""
+    return _end(outcome, f"{attempt.state} for {elapsed}{unseen}")

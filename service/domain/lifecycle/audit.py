@@ -80,7 +80,7 @@ class AuditedResource:
 
 
 def audit_resources(
-    there: Sequence[ScaleSet],
+    scale_sets: Sequence[ScaleSet],
     owners: Mapping[str, ScaleSetOwner],
     now: datetime,
     *,
@@ -96,40 +96,40 @@ def audit_resources(
     of the ``unpriced_offerings``, as far as they are known.
     """
     by_name = _by_name(owners)
-    found = []
-    for s in there:
+    resources = []
+    for s in scale_sets:
         if owner := by_name.get(s.name):
-            found.append(_audit_owned(s, owner, now))
+            resources.append(_audit_owned(s, owner, now))
         else:
             tags = s.tags.get(attempt_tag, ""), s.tags.get(job_tag, "")
-            found.append(_audit_unowned(s, prices, *tags))
-    names = {s.name for s in there}
-    found += [
+            resources.append(_audit_unowned(s, prices, *tags))
+    names = {s.name for s in scale_sets}
+    resources += [
         _audit_missing(name, owner)
         for name, owner in by_name.items()
         if name not in names and owner.state in ATTEMPT_WITH_NODES
     ]
-    found += [
+    resources += [
         _audit_untracked(r, r.tags.get(attempt_tag, ""), r.tags.get(job_tag, "")) for r in untracked
     ]
-    return sorted(found, key=lambda f: f.name)
+    return sorted(resources, key=lambda f: f.name)
 
 
 def unpriced_offerings(
-    there: Sequence[ScaleSet], owners: Mapping[str, ScaleSetOwner]
+    scale_sets: Sequence[ScaleSet], owners: Mapping[str, ScaleSetOwner]
 ) -> list[Offering]:
     """Return the offerings of scale sets whose price no row knows."""
     by_name = _by_name(owners)
-    places = {_offering(s) for s in there if s.name not in by_name}
-    return sorted(place for place in places if place.region and place.vm_size)
+    offerings = {_offering(s) for s in scale_sets if s.name not in by_name}
+    return sorted(offering for offering in offerings if offering.region and offering.vm_size)
 
 
-def hourly_by_standing(found: Sequence[AuditedResource]) -> dict[AuditStanding, Decimal]:
+def hourly_by_standing(resources: Sequence[AuditedResource]) -> dict[AuditStanding, Decimal]:
     """Return the hourly cost of each group; missing sets and unknown prices count as 0."""
     sums = dict.fromkeys(AuditStanding, Decimal(0))
-    for one in found:
-        if one.standing is not AuditStanding.MISSING:
-            sums[one.standing] += one.hourly or Decimal(0)
+    for resource in resources:
+        if resource.standing is not AuditStanding.MISSING:
+            sums[resource.standing] += resource.hourly or Decimal(0)
     return sums
 
 
@@ -137,57 +137,57 @@ def _by_name(owners: Mapping[str, ScaleSetOwner]) -> dict[str, ScaleSetOwner]:
     return {scale_set_name(o.attempt_id): o for o in owners.values()}
 
 
-def _offering(found: ScaleSet) -> Offering:
+def _offering(scale_set: ScaleSet) -> Offering:
     """Return the set's offering, as Spot where the cloud does not state it."""
     return Offering(
-        region=found.region,
-        vm_size=found.vm_size,
-        capacity_type=found.capacity_type or CapacityType.SPOT,
-        engine=found.engine,
+        region=scale_set.region,
+        vm_size=scale_set.vm_size,
+        capacity_type=scale_set.capacity_type or CapacityType.SPOT,
+        engine=scale_set.engine,
     )
 
 
-def _audit_owned(found: ScaleSet, owner: ScaleSetOwner, now: datetime) -> AuditedResource:
-    machines = _machines(found)
+def _audit_owned(scale_set: ScaleSet, owner: ScaleSetOwner, now: datetime) -> AuditedResource:
+    machines = _machines(scale_set)
     return AuditedResource(
-        name=found.name,
+        name=scale_set.name,
         standing=_standing(owner, now),
-        region=found.region or owner.region,
-        vm_size=found.vm_size or owner.vm_size,
+        region=scale_set.region or owner.region,
+        vm_size=scale_set.vm_size or owner.vm_size,
         attempt_id=owner.attempt_id,
         job_id=owner.job_id,
         state=owner.state,
-        phase=found.phase,
+        phase=scale_set.phase,
         machines=machines,
-        since=found.created_at,
+        since=scale_set.created_at,
         hourly=owner.hourly * machines,
     )
 
 
 def _audit_unowned(
-    found: ScaleSet, prices: Mapping[Offering, Price], attempt_id: str, job_id: str
+    scale_set: ScaleSet, prices: Mapping[Offering, Price], attempt_id: str, job_id: str
 ) -> AuditedResource:
-    machines, offering = _machines(found), _offering(found)
+    machines, offering = _machines(scale_set), _offering(scale_set)
     price = prices.get(offering)
-    guessed = price is not None and found.capacity_type is None
+    guessed = price is not None and scale_set.capacity_type is None
     return AuditedResource(
-        name=found.name,
+        name=scale_set.name,
         standing=AuditStanding.UNKNOWN,
-        region=found.region,
-        vm_size=found.vm_size,
+        region=scale_set.region,
+        vm_size=scale_set.vm_size,
         attempt_id=attempt_id,
         job_id=job_id,
         state="",
-        phase=found.phase,
+        phase=scale_set.phase,
         machines=machines,
-        since=found.created_at,
+        since=scale_set.created_at,
         hourly=price.hourly * machines if price else None,
         assumed=offering.capacity_type if guessed else None,
     )
 
 
-def _machines(found: ScaleSet) -> int:
-    return found.capacity if found.capacity is not None else len(found.instances)
+def _machines(scale_set: ScaleSet) -> int:
+    return scale_set.capacity if scale_set.capacity is not None else len(scale_set.instances)
 
 
 def _standing(owner: ScaleSetOwner, now: datetime) -> AuditStanding:
@@ -200,12 +200,12 @@ def _standing(owner: ScaleSetOwner, now: datetime) -> AuditStanding:
     )
 
 
-def _audit_untracked(found: TaggedResource, attempt_id: str, job_id: str) -> AuditedResource:
+def _audit_untracked(resource: TaggedResource, attempt_id: str, job_id: str) -> AuditedResource:
     return AuditedResource(
-        name=f"{found.kind}/{found.name}",  # a last word alone is that of several providers
-        kind=found.kind,
+        name=f"{resource.kind}/{resource.name}",  # a last word alone is that of several providers
+        kind=resource.kind,
         standing=AuditStanding.UNTRACKED,
-        region=found.region,
+        region=resource.region,
         vm_size="",
         attempt_id=attempt_id,
         job_id=job_id,

@@ -33,7 +33,7 @@ class BootReport:
     """One report; ``text`` has a line for each failed try."""
 
     phase: BootPhase
-    said: BootStatus
+    status: BootStatus
     machine: str
     text: str = ""
 
@@ -138,9 +138,9 @@ def is_not_retryable(report: BootReport) -> bool:
     A new managed identity may be refused for two minutes (kubernetes/kubernetes 92326), and a
     registry in trouble may know none of its images: one try proves too little.
     """
-    found = failure_causes(report)
-    gave_up = report.said is BootStatus.GAVE_UP
-    return gave_up and all(0 < cause.non_retryable_after <= len(found) for cause in found)
+    causes = failure_causes(report)
+    has_given_up = report.status is BootStatus.GAVE_UP
+    return has_given_up and all(0 < cause.non_retryable_after <= len(causes) for cause in causes)
 
 
 def failure_sentence(report: BootReport) -> str:
@@ -148,8 +148,8 @@ def failure_sentence(report: BootReport) -> str:
     why = failure_causes(report)[-1]
     lines = report.text.splitlines()
     last = " ".join(lines[-1].split())[-LONGEST_TEXT:] if lines else ""
-    said = f" ({last})" if last else ""
-    return f"{report.machine}, {report.phase}: {why.remedy}{said}"
+    output = f" ({last})" if last else ""
+    return f"{report.machine}, {report.phase}: {why.remedy}{output}"
 
 
 def final_reason(report: BootReport) -> str:
@@ -158,5 +158,5 @@ def final_reason(report: BootReport) -> str:
 
 
 def _cause(line: str) -> BootFailureCause:
-    found = (c for c in CAUSES if re.search(c.pattern, line, re.IGNORECASE))
-    return next(found, _OTHER)
+    matches = (c for c in CAUSES if re.search(c.pattern, line, re.IGNORECASE))
+    return next(matches, _OTHER)

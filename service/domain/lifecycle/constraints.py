@@ -68,16 +68,18 @@ class JobConstraints:
             priority=Priority(data.get("priority", Priority.NORMAL)),
         )
 
-    def kept_seconds(self, begin: datetime, asked_hours: float | None = None) -> float | None:
-        """Return seconds from ``begin`` to the deadline; ``asked_hours`` overrides it.
+    def binding_deadline_seconds(
+        self, started_at: datetime, requested_hours: float | None = None
+    ) -> float | None:
+        """Return seconds from ``started_at`` to the deadline; ``requested_hours`` overrides it.
 
         None without a deadline, or where the job does not move to on demand to meet it.
         """
-        if asked_hours is not None:
-            return asked_hours * 3600
+        if requested_hours is not None:
+            return requested_hours * 3600
         if self.deadline is None or not self.switches:
             return None
-        return (self.deadline - begin).total_seconds()
+        return (self.deadline - started_at).total_seconds()
 
     def forbids(self, offering: Offering, price: Price | None, gpus: int) -> str:
         """Return why the offering must not be used, to follow its name; "" if it may.
@@ -90,11 +92,11 @@ class JobConstraints:
             return f"is not run by {self.engine}"
         if self.max_price is None or price is None:
             return ""
-        each = price.hourly / max(gpus, 1)
-        if each <= self.max_price:
+        unit_price = price.hourly / max(gpus, 1)
+        if unit_price <= self.max_price:
             return ""
-        of_what = "GPU-hour" if gpus else "hour"
-        return f"costs {each:.2f} {CURRENCY} per {of_what}, more than max_price {self.max_price}"
+        unit = "GPU-hour" if gpus else "hour"
+        return f"costs {unit_price:.2f} {CURRENCY} per {unit}, more than max_price {self.max_price}"
 
 
 UNCONSTRAINED = JobConstraints()

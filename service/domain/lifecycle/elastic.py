@@ -102,8 +102,10 @@ class GrowthOutlook:
 UNKNOWN_OUTLOOK = GrowthOutlook()
 
 
-def is_growth_worthwhile(batch: StepBatch, now: int, then: int, outlook: GrowthOutlook) -> bool:
-    """Return whether to stop ``now`` nodes for a restart with ``then`` of them.
+def is_growth_worthwhile(
+    batch: StepBatch, count: int, next_count: int, outlook: GrowthOutlook
+) -> bool:
+    """Return whether to stop ``count`` nodes for a restart with ``next_count`` of them.
 
     All stand still for the restart C; from there to the end of the horizon H they are faster by
     k(now)/k(then), with k the micro-steps. That is more work done when H > C k(now) / (k(now) -
@@ -112,15 +114,19 @@ def is_growth_worthwhile(batch: StepBatch, now: int, then: int, outlook: GrowthO
     that come within a short time join together.
     """
     horizon = min(outlook.remaining, outlook.disruption, outlook.next_join)
-    return _is_worthwhile(batch, now, then, horizon, outlook.restart)
+    return _is_worthwhile(batch, count, next_count, horizon, outlook.restart)
 
 
-def is_request_worthwhile(batch: StepBatch, now: int, then: int, outlook: GrowthOutlook) -> bool:
+def is_request_worthwhile(
+    batch: StepBatch, count: int, next_count: int, outlook: GrowthOutlook
+) -> bool:
     """Return whether a machine requested now can still be useful once it joins."""
     horizon = outlook.remaining - outlook.arrival
-    return _is_worthwhile(batch, now, then, horizon, outlook.restart)
+    return _is_worthwhile(batch, count, next_count, horizon, outlook.restart)
 
 
-def _is_worthwhile(batch: StepBatch, now: int, then: int, horizon: float, restart: float) -> bool:
-    slow, fast = batch.micro_steps(now), batch.micro_steps(then)
+def _is_worthwhile(
+    batch: StepBatch, count: int, next_count: int, horizon: float, restart: float
+) -> bool:
+    slow, fast = batch.micro_steps(count), batch.micro_steps(next_count)
     return fast < slow and horizon > 0 and horizon * (slow - fast) > restart * slow

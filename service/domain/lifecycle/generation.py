@@ -90,18 +90,18 @@ LOSS_REASONS = (  # ways to lose a machine's part; what comes first brings about
 
 
 def next_membership(
-    current: Generation | None, nodes: Sequence[NodeView], wanted: int
+    current: Generation | None, nodes: Sequence[NodeView], target_count: int
 ) -> MembershipStep:
-    """Decide what to do about the current generation; the next needs ``wanted`` nodes.
+    """Decide what to do about the current generation; the next needs ``target_count`` nodes.
 
     If more are free, former members are preferred: they have the data and the checkpoint already.
     """
     if current is not None and not is_settled(current, nodes):
         return _check_members(current, nodes)
     free = _candidates(current, nodes)
-    if len(free) < wanted:
+    if len(free) < target_count:
         return KeepGeneration()
-    return NextMembers(nodes=tuple(sorted(free[:wanted], key=lambda n: n.vm_id)))
+    return NextMembers(nodes=tuple(sorted(free[:target_count], key=lambda n: n.vm_id)))
 
 
 def _candidates(current: Generation | None, nodes: Sequence[NodeView]) -> list[NodeView]:
@@ -148,8 +148,8 @@ def is_not_retryable(current: Generation, nodes: Sequence[NodeView]) -> bool:
 
 def count_without_loss(generations: Iterable[Generation], nodes: Sequence[NodeView]) -> int:
     """Return how many of these generations lost no machine."""
-    taken = {n.node_id for n in nodes if not n.stays}
-    return sum(not any(m.node_id in taken for m in g.members) for g in generations)
+    lost_ids = {n.node_id for n in nodes if not n.stays}
+    return sum(not any(m.node_id in lost_ids for m in g.members) for g in generations)
 
 
 def members_of(current: Generation, nodes: Sequence[NodeView]) -> list[NodeView]:
@@ -171,8 +171,8 @@ def joining_nodes(current: Generation, nodes: Sequence[NodeView]) -> list[NodeVi
 
 def continuing_count(current: Generation, nodes: Sequence[NodeView]) -> int:
     """Return the number of nodes available for the next generation, without booting ones."""
-    staying = sum(n.stays for n in members_of(current, nodes))
-    return staying + len(joining_nodes(current, nodes))
+    count = sum(n.stays for n in members_of(current, nodes))
+    return count + len(joining_nodes(current, nodes))
 
 
 def halt_members(
@@ -189,8 +189,10 @@ def _check_members(current: Generation, nodes: Sequence[NodeView]) -> Membership
         return KeepGeneration()  # the others are about to say so too
     through = (current.number, NodePhase.FINISHED)  # these wait for rank 0's model, there or gone
     members = [n for n in members_of(current, nodes) if (n.generation, n.phase) != through]
-    if lost := {why for n in members if (why := _loss_reason(n, current.number))}:
-        return halt_members(current, nodes, DirectiveKind.STOP, min(lost, key=LOSS_REASONS.index))
+    if reasons := {why for n in members if (why := _loss_reason(n, current.number))}:
+        return halt_members(
+            current, nodes, DirectiveKind.STOP, min(reasons, key=LOSS_REASONS.index)
+        )
     if any(n.evicting for n in members):
         kind = DirectiveKind.CHECKPOINT_AND_STOP
         return halt_members(current, nodes, kind, "Azure announced an eviction")

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from contract.choices import OnExhausted
 from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
 from service.domain.states import (
-    ATTEMPT_OVER,
+    ATTEMPT_ENDING,
     JOB_AFTER,
     JOB_TERMINAL,
     AttemptState,
@@ -99,7 +99,7 @@ def next_step(job: Job, now: datetime) -> JobStep:
     if job.state in JOB_TERMINAL:
         return RequeueJob()
     last = job.last_attempt
-    if last is not None and last.state not in ATTEMPT_OVER:
+    if last is not None and last.state not in ATTEMPT_ENDING:
         return _follow_attempt(job, last)
     if last is not None and _is_service_fault(job, last):
         return _pause_or_fail(job, last, now)
@@ -108,7 +108,7 @@ def next_step(job: Job, now: datetime) -> JobStep:
         if decided not in (None, JobState.PAUSED, job.state):
             assert decided is not None
             return MoveJob(to=decided, reason=last.reason)
-    return _between_attempts(job, last, now)
+    return _decide_between_attempts(job, last, now)
 
 
 def attempt_backoff(refusals: int, duds: int) -> timedelta:
@@ -132,7 +132,7 @@ def _follow_attempt(job: Job, last: LastAttempt) -> JobStep:
     return RequeueJob()
 
 
-def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> JobStep:
+def _decide_between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> JobStep:
     if job.cancel_requested:
         return MoveJob(to=JobState.CANCELLED, reason="cancelled by the user")
     if job.state is JobState.VALIDATING:
@@ -147,8 +147,8 @@ def _between_attempts(job: Job, last: LastAttempt | None, now: datetime) -> JobS
             else MoveJob(to=JobState.PAUSED, reason=why)
         )
     if job.state is JobState.PAUSED:
-        back = JobState.RECOVERING if job.has_trained else JobState.QUEUED
-        return MoveJob(to=back, reason="resumed by the user")
+        next_state = JobState.RECOVERING if job.has_trained else JobState.QUEUED
+        return MoveJob(to=next_state, reason="resumed by the user")
     if job.state is JobState.RUNNING:
         return MoveJob(to=JobState.RECOVERING, reason=last.reason if last else "")
     return _next_attempt(job, last, now)
@@ -168,7 +168,7 @@ def _pause_or_fail(job: Job, last: LastAttempt, now: datetime) -> JobStep:
     once if it has never trained. A job that has moved since was resumed, and goes on.
     """
     if last.resumed or job.cancel_requested or job.state is JobState.PAUSED:
-        return _between_attempts(job, last, now)
+        return _decide_between_attempts(job, last, now)
     if last.reason.startswith(CANNOT_BOOT) and not job.has_trained:
         return MoveJob(to=JobState.FAILED, reason=last.reason)
     return PauseJob(last.reason)
@@ -181,5 +181,5 @@ def _next_attempt(job: Job, last: LastAttempt | None, now: datetime) -> JobStep:
     if last.duds >= MAX_UNTRAINED_ATTEMPTS:
         fails = MoveJob(to=JobState.FAILED, reason=NEVER_TRAINED)
         return PauseJob(NEVER_TRAINED) if job.has_trained else fails
-    left = backoff_before_next(last.outcome, last.refusals, last.duds) - (now - last.since)
-    return RequeueJob(left) if left > timedelta(0) else StartAttempt(number=last.number + 1)
+    delay = backoff_before_next(last.outcome, last.refusals, last.duds) - (now - last.since)
+    return RequeueJob(delay) if delay > timedelta(0) else StartAttempt(number=last.number + 1)

@@ -50,8 +50,8 @@ class NodeRecord:
     def stops(self) -> bool:
         """Return whether it still runs the generation that it was directed to stop."""
         stop = self.directive_kind in (DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP)
-        told = stop and self.directive_number >= self.generation
-        return told and self.phase is NodePhase.RUNNING
+        is_directed = stop and self.directive_number >= self.generation
+        return is_directed and self.phase is NodePhase.RUNNING
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def apply_registration(
         )
     if record.boot_id == registration.boot_id:
         return record
-    fresh = replace(
+    updated = replace(
         record,
         boot_id=registration.boot_id,
         address=registration.address,
@@ -102,8 +102,8 @@ def apply_registration(
         restarted_in=current_generation_number,
     )
     if record.directive_kind is DirectiveKind.START:
-        return apply_directive(fresh, DirectiveKind.STOP, record.directive_number)
-    return fresh
+        return apply_directive(updated, DirectiveKind.STOP, record.directive_number)
+    return updated
 
 
 def apply_heartbeat(
@@ -141,11 +141,11 @@ def should_wake_reconciler(before: NodeRecord, after: NodeRecord, heartbeat: Hea
     node stops already.
     """
     first_step = after.step > 0 and before.step == 0
-    was = (before.phase, before.generation, before.free_port > 0)
-    changed = was != (after.phase, after.generation, after.free_port > 0)
-    noticed = after.evicting and not before.evicting and not before.stops
-    ill = after.unhealthy_at > 0 and not before.unhealthy_at
-    return changed or noticed or ill or first_step or bool(heartbeat.committed)
+    previous = (before.phase, before.generation, before.free_port > 0)
+    changed = previous != (after.phase, after.generation, after.free_port > 0)
+    is_noticed = after.evicting and not before.evicting and not before.stops
+    is_unhealthy = after.unhealthy_at > 0 and not before.unhealthy_at
+    return changed or is_noticed or is_unhealthy or first_step or bool(heartbeat.committed)
 
 
 def is_stale(heartbeat: Heartbeat, current_generation_number: int) -> bool:
@@ -160,8 +160,8 @@ def apply_directive(record: NodeRecord, kind: DirectiveKind, number: int) -> Nod
     A newer generation beats an older one; within one STOP beats CHECKPOINT_AND_STOP beats
     START. So a generation is started once at most, and a late worker takes nothing back.
     """
-    held = (record.directive_number, _RANK[record.directive_kind])
-    if (number, _RANK[kind]) <= held:
+    current = (record.directive_number, _RANK[record.directive_kind])
+    if (number, _RANK[kind]) <= current:
         return record
     return replace(
         record,

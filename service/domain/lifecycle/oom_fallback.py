@@ -22,37 +22,37 @@ class OomFallback:
 
     planned: Rung | None = None  # the highest rung; None: the plan does not say
     rung: Rung | None = None  # of the job's newest generation; None: as planned
-    short_in: int | None = None  # the step of that one in which memory ran out, if it did
+    oom_step: int | None = None  # the step of that one in which memory ran out, if it did
 
     @property
     def below(self) -> Rung | None:
         """Return the next reduction; None without an out-of-memory error, or at the end."""
-        if self._now is None or self.short_in is None:
+        if self._current_rung is None or self.oom_step is None:
             return None
-        return next_rung(self._now)
+        return next_rung(self._current_rung)
 
     @property
     def because(self) -> str:
         """Return what changes and why; empty without a change."""
-        if self._now is None or (below := self.below) is None:
+        if self._current_rung is None or (below := self.below) is None:
             return ""
-        return f"{_change(self._now, below)}: memory ran out in step {self.short_in}"
+        return f"{_change(self._current_rung, below)}: memory ran out in step {self.oom_step}"
 
     @property
     def exhausted(self) -> str:
         """Return why no reduction is left, and what the user can do; else empty."""
-        if self.planned is None or self.short_in is None or self.below is not None:
+        if self.planned is None or self.oom_step is None or self.below is not None:
             return ""
         sizes = dict.fromkeys(str(rung.micro_batch) for rung in rungs_from(self.planned))
         how = "with" if self.planned.gradient_checkpointing else "then"
         return (
-            f"memory ran out in step {self.short_in}, and no less can be taken at once: "
+            f"memory ran out in step {self.oom_step}, and no less can be taken at once: "
             f"micro-batch {_join_words(list(sizes))}, {how} gradient_checkpointing, did not fit. "
             f"{_WAYS_OUT}"
         )
 
     @property
-    def _now(self) -> Rung | None:
+    def _current_rung(self) -> Rung | None:
         return self.rung or self.planned
 
 

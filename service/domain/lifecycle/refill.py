@@ -10,7 +10,7 @@ from service.domain.lifecycle.generation import continuing_count, is_finished
 from service.domain.lifecycle.job import attempt_backoff
 from service.domain.states import TIME_LIMITS, AttemptState
 
-_TO_DELETE = timedelta(minutes=2)  # until a machine that is to go is asked for again
+_DELETION_TIME = timedelta(minutes=2)  # until a machine that is to go is asked for again
 
 
 def is_backoff_over(attempt: Attempt, now: datetime) -> bool:
@@ -20,45 +20,52 @@ def is_backoff_over(attempt: Attempt, now: datetime) -> bool:
 
 
 def useless_machines(
-    attempt: Attempt, seen: AttemptView, now: datetime, pace: AttemptTiming
+    attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTiming
 ) -> tuple[str, ...]:
     """Return machines that are unhealthy, never joined or hang: they cost money for nothing.
 
     No replacement is requested while they exist. Azure takes a while to delete them.
     """
-    if seen.blind or (attempt.refilled_at and now - attempt.refilled_at < _TO_DELETE):
+    if view.cloud_unreachable or (
+        attempt.refilled_at and now - attempt.refilled_at < _DELETION_TIME
+    ):
         return ()
-    if ill := unhealthy_nodes.machines_to_delete(seen):
-        return ill
-    if attempt.elastic is None or seen.scale_set is None or seen.generation is None:
+    if unhealthy := unhealthy_nodes.machines_to_delete(view):
+        return unhealthy
+    if attempt.elastic is None or view.scale_set is None or view.generation is None:
         return ()
     allowed, _ = TIME_LIMITS[AttemptState.STARTING]
-    of_use = {m.vm_id for m in seen.generation.members}
-    of_use |= {n.vm_id for n in seen.nodes if n.quiet <= pace.silence}
+    useful_ids = {m.vm_id for m in view.generation.members}
+    useful_ids |= {n.vm_id for n in view.nodes if n.quiet <= pace.silence}
     return tuple(
         i.vm_id
-        for i in seen.scale_set.instances
-        if i.running and i.vm_id and i.vm_id not in of_use
-        if i.created_at and now - seen.excused(i.created_at) > allowed
+        for i in view.scale_set.instances
+        if i.running and i.vm_id and i.vm_id not in useful_ids
+        if i.created_at and now - view.wait_start(i.created_at) > allowed
     )
 
 
-def is_refill_due(attempt: Attempt, seen: AttemptView, now: datetime) -> bool:
+def is_refill_due(attempt: Attempt, view: AttemptView, now: datetime) -> bool:
     """Return whether machines are missing, none is on its way, and one more is useful."""
-    elastic, found = attempt.elastic, seen.scale_set
-    if found is None or seen.blind or attempt.stop_as or unhealthy_nodes.has_too_many(seen.nodes):
+    elastic, scale_set = attempt.elastic, view.scale_set
+    if (
+        scale_set is None
+        or view.cloud_unreachable
+        or attempt.stop_as
+        or unhealthy_nodes.has_too_many(view.nodes)
+    ):
         return False
-    quiet = found.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
-    if not quiet or seen.running_instances >= attempt.instance_count:
+    is_settled = scale_set.phase in (ScaleSetPhase.READY, ScaleSetPhase.FAILED)
+    if not is_settled or view.running_instances >= attempt.instance_count:
         return False
     if not is_backoff_over(attempt, now):
         return False
     if elastic is None:
-        return unhealthy_nodes.awaited_replacements(seen.nodes) > 0
-    if seen.generation is None:
+        return unhealthy_nodes.awaited_replacements(view.nodes) > 0
+    if view.generation is None:
         return True
-    if is_finished(seen.generation, seen.nodes):
+    if is_finished(view.generation, view.nodes):
         return False
-    left = largest_count(elastic.node_counts, continuing_count(seen.generation, seen.nodes))
+    continuing = largest_count(elastic.node_counts, continuing_count(view.generation, view.nodes))
     full = attempt.instance_count
-    return left > 0 and is_request_worthwhile(elastic.batch, left, full, seen.outlook)
+    return continuing > 0 and is_request_worthwhile(elastic.batch, continuing, full, view.outlook)

@@ -15,9 +15,9 @@ MAX_UNHEALTHY = 3  # machines of one attempt: then it is no accident
 _WAIT, _ = TIME_LIMITS[AttemptState.STARTING]  # as long as any machine may take to join
 
 
-def machines_to_delete(seen: AttemptView) -> tuple[str, ...]:
+def machines_to_delete(view: AttemptView) -> tuple[str, ...]:
     """Return the vm_ids of unhealthy machines that exist without a running trainer."""
-    idle = (n for n in seen.nodes if n.unhealthy and n.phase is not NodePhase.RUNNING)
+    idle = (n for n in view.nodes if n.unhealthy and n.phase is not NodePhase.RUNNING)
     return tuple(n.vm_id for n in idle if n.present)
 
 
@@ -33,13 +33,13 @@ def has_too_many(nodes: Sequence[NodeView]) -> bool:
     return sum(n.unhealthy for n in nodes) >= MAX_UNHEALTHY
 
 
-def unhealthy_end(attempt: Attempt, seen: AttemptView) -> MoveAttempt | None:
+def unhealthy_end(attempt: Attempt, view: AttemptView) -> MoveAttempt | None:
     """Return the end of an attempt that lacks machines as they were unhealthy; else None."""
-    count = sum(n.unhealthy for n in seen.nodes)
-    healthy = seen.running_instances - len(machines_to_delete(seen))
-    if not count or attempt.instance_count - healthy > count or any(n.evicting for n in seen.nodes):
+    count = sum(n.unhealthy for n in view.nodes)
+    healthy = view.running_instances - len(machines_to_delete(view))
+    if not count or attempt.instance_count - healthy > count or any(n.evicting for n in view.nodes):
         return None
-    if has_too_many(seen.nodes):
+    if has_too_many(view.nodes):
         why, outcome = f"{count} unhealthy machines in one attempt", Outcome.UNRESPONSIVE
     else:
         minutes = int(_WAIT.total_seconds() // 60)

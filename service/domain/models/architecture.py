@@ -134,14 +134,14 @@ def _biases(arch: Architecture, family: Family, config: Mapping[str, Any]) -> in
     """Return the number of biases in one layer's linear layers."""
     if family.biases:
         return sum(out for _, out in arch.linear_layers())
-    found = 0
+    count = 0
     if family.qkv_bias or config.get("attention_bias", False):
-        found += arch.q_size + 2 * arch.kv_size
+        count += arch.q_size + 2 * arch.kv_size
     if config.get("attention_bias", False):
-        found += arch.hidden_size  # the output projection has one too
+        count += arch.hidden_size  # the output projection has one too
     if config.get("mlp_bias", False):
-        found += 2 * arch.intermediate_size + arch.hidden_size
-    return found
+        count += 2 * arch.intermediate_size + arch.hidden_size
+    return count
 
 
 def _family(config: Mapping[str, Any]) -> Family:
@@ -152,8 +152,8 @@ def _family(config: Mapping[str, Any]) -> Family:
 
 
 def _size(config: Mapping[str, Any], key: str, default: int | None = None) -> int:
-    told = (config.get(name) for name in NAMES.get(key, (key,)))
-    value = next((v for v in told if v is not None), default)  # null means the default there
+    values = (config.get(name) for name in NAMES.get(key, (key,)))
+    value = next((v for v in values if v is not None), default)  # null means the default there
     if type(value) is not int or value <= 0:
         raise _unsupported(f"its config.json has {key} {value!r}, where a positive integer belongs")
     return value

@@ -29,8 +29,8 @@ class SupportedModel:
     @property
     def context(self) -> int:
         """Return the maximum context in tokens."""
-        found: int = self.config["max_position_embeddings"]
-        return found
+        tokens: int = self.config["max_position_embeddings"]
+        return tokens
 
 
 def lookup(name: str) -> SupportedModel | None:
@@ -216,11 +216,11 @@ def _models() -> Iterator[SupportedModel]:
             name, sizes = line.strip().split(":")
             numbers = sizes.replace("tied", "").split()
             config = dict(zip(_SIZES, map(int, numbers), strict=True))
-            tied = sizes.endswith("tied")
+            is_tied = sizes.endswith("tied")
             for version in _versions(name):
                 yield SupportedModel(
                     name=version,
-                    config={"model_type": family, "tie_word_embeddings": tied, **config},
+                    config={"model_type": family, "tie_word_embeddings": is_tied, **config},
                     licence=licence,
                 )
 
@@ -231,8 +231,8 @@ def _versions(name: str) -> Iterator[str]:
     >>> list(_versions("a/b[-it]")), list(_versions("a/c"))
     (['a/b', 'a/b-it'], ['a/c'])
     """
-    before, bracket, rest = name.partition("[")
-    inside, _, after = rest.partition("]")
+    before, bracket, remainder = name.partition("[")
+    inside, _, after = remainder.partition("]")
     yield before + after
     if bracket:
         yield before + inside + after

@@ -51,8 +51,8 @@ def checkpoint_name(model: str, step: int) -> str:
 
 
 def _split(model: str) -> tuple[str, int | None]:
-    found = _CHECKPOINT.fullmatch(model)
-    return (found[1], int(found[2])) if found else (model, None)
+    match = _CHECKPOINT.fullmatch(model)
+    return (match[1], int(match[2])) if match else (model, None)
 
 
 def model_name(base: str, project_id: str, suffix: str | None, job_id: str) -> str:
@@ -77,7 +77,7 @@ def is_deleted(result: Mapping[str, Any] | None) -> bool:
     return result is not None and "deleted_at" in result
 
 
-def maker(model: str) -> str:
+def training_job(model: str) -> str:
     """Return the id of the job that has made the model."""
     return source(model).job_id
 
@@ -120,23 +120,23 @@ def refuse_other_head(name: str, made_by: Method, method: Method) -> None:
     """Raise InvalidRequest if a model with a head would have to write or judge otherwise."""
     head = METHODS[made_by].head
     if head and made_by != method:
-        more = ""
+        hint = ""
         if made_by == "reward" and method == "reinforcement":
-            more = ' To have it grade answers, name it in the grader: {"type": "reward_model"}.'
+            hint = ' To have it grade answers, name it in the grader: {"type": "reward_model"}.'
         raise UnsupportedModel(
             f"{name} is {head}, and only method {made_by} can go on from it. Take "
-            f"a base model, or the model of a job of another method.{more}",
+            f"a base model, or the model of a job of another method.{hint}",
             param=OF_BASE,
         )
 
 
-def refuse_other_labels(name: str, known: list[str], wanted: list[str]) -> None:
+def refuse_other_labels(name: str, model_labels: list[str], file_labels: list[str]) -> None:
     """Raise InvalidRequest if a classifier's labels differ from the training file's."""
-    if known != wanted:
+    if model_labels != file_labels:
         raise UnsupportedModel(
-            f"{name} tells {', '.join(known[:10])} apart, and the training file has the labels "
-            f"{', '.join(wanted[:10])}. Give a file with the same labels, or begin with a base "
-            "model.",
+            f"{name} tells {', '.join(model_labels[:10])} apart, and the training file has the "
+            f"labels {', '.join(file_labels[:10])}. Give a file with the same labels, or begin "
+            "with a base model.",
             param=OF_BASE,
         )
 
@@ -144,9 +144,9 @@ def refuse_other_labels(name: str, known: list[str], wanted: list[str]) -> None:
 def refuse_no_judge(name: str, made_by: Method | None) -> None:
     """Raise InvalidRequest if a grader asks a model that rates nothing."""
     if made_by != "reward":
-        what = "a base model" if made_by is None else f"the model of a job of method {made_by}"
+        source = "a base model" if made_by is None else f"the model of a job of method {made_by}"
         raise UnsupportedModel(
-            f"{name} is {what}, which rates nothing. Name the model of a job of method reward "
+            f"{name} is {source}, which rates nothing. Name the model of a job of method reward "
             "that has succeeded: ft:... .",
             param=OF_GRADER,
         )

@@ -10,8 +10,8 @@ from trainer.contract import TrainingOptions
 
 def trained_layers(arch: Architecture, options: TrainingOptions) -> int:
     """Return the number of layers with trained weights, without adapters."""
-    asked = options.train_last_n_layers
-    return arch.layers if asked is None else min(asked, arch.layers)
+    last_n = options.train_last_n_layers
+    return arch.layers if last_n is None else min(last_n, arch.layers)
 
 
 def layers_with_gradients(arch: Architecture, options: TrainingOptions) -> int:

@@ -91,9 +91,9 @@ class ReconciliationLine:
 class BillReconciliation:
     """The reconciliation by attempt, and in total."""
 
-    whole: ReconciliationLine
+    total: ReconciliationLine
     attempts: Mapping[str, ReconciliationLine]
-    told: BilledPeriod | None  # None: it has told no day in full
+    period: BilledPeriod | None  # None: no day is billed in full yet
 
 
 @dataclass
@@ -123,56 +123,58 @@ def complete_period(told_at: datetime | None, since: date | None) -> BilledPerio
 
 def merge_rows(rows: Iterable[BilledDay]) -> list[BilledDay]:
     """Merge rows of the same day, attempt and category into one."""
-    found: dict[tuple[date, str, str], BilledDay] = {}
+    merged: dict[tuple[date, str, str], BilledDay] = {}
     for row in rows:
         key = (row.day, row.attempt_id, row.category)
-        if (known := found.get(key)) is not None:
-            quantity, amount = known.quantity + row.quantity, known.amount + row.amount
-            row = replace(known, quantity=quantity, amount=amount)  # noqa: PLW2901 - of all so far
-        found[key] = row
-    return list(found.values())
+        if (previous := merged.get(key)) is not None:
+            quantity, amount = previous.quantity + row.quantity, previous.amount + row.amount
+            row = replace(previous, quantity=quantity, amount=amount)  # noqa: PLW2901 - of all so far
+        merged[key] = row
+    return list(merged.values())
 
 
 def reconcile(
-    metered: Iterable[MeteredDay], billed: Iterable[BilledDay], told: BilledPeriod | None
+    metered: Iterable[MeteredDay], billed: Iterable[BilledDay], period: BilledPeriod | None
 ) -> BillReconciliation:
     """Reconcile metered and billed days; the causes sum up to the whole difference."""
-    ours = {(m.attempt_id, m.day): m for m in metered}
-    theirs: defaultdict[tuple[str, date], list[BilledDay]] = defaultdict(list)
+    metered_days = {(m.attempt_id, m.day): m for m in metered}
+    billed_days: defaultdict[tuple[str, date], list[BilledDay]] = defaultdict(list)
     for row in billed:
-        theirs[row.attempt_id, row.day].append(row)
+        billed_days[row.attempt_id, row.day].append(row)
     sums: defaultdict[str, _Sums] = defaultdict(_Sums)
-    for key in sorted(ours.keys() | theirs.keys()):
+    for key in sorted(metered_days.keys() | billed_days.keys()):
         attempt_id, day = key
-        is_told = told is not None and told.since <= day <= told.until
-        _add(sums[attempt_id], ours.get(key), theirs.get(key, ()), is_told=is_told)
-    whole = _sum_parts(sums.values())
+        in_period = period is not None and period.since <= day <= period.until
+        _add(sums[attempt_id], metered_days.get(key), billed_days.get(key, ()), in_period=in_period)
+    total = _sum_parts(sums.values())
     return BillReconciliation(
-        whole=_line(whole, told),
-        attempts={name: _line(of, told) for name, of in sums.items()},
-        told=told,
+        total=_line(total, period),
+        attempts={name: _line(of, period) for name, of in sums.items()},
+        period=period,
     )
 
 
-def _add(to: _Sums, ours: MeteredDay | None, theirs: Sequence[BilledDay], *, is_told: bool) -> None:
+def _add(
+    to: _Sums, metered_day: MeteredDay | None, billed_rows: Sequence[BilledDay], *, in_period: bool
+) -> None:
     """Add one attempt's day."""
-    amount, hours = (ours.amount, ours.hours) if ours else (_ZERO, _ZERO)
-    machines = [row for row in theirs if row.category == MACHINES]
+    amount, hours = (metered_day.amount, metered_day.hours) if metered_day else (_ZERO, _ZERO)
+    machines = [row for row in billed_rows if row.category == MACHINES]
     paid = sum((row.amount for row in machines), _ZERO)
     to.metered += amount
-    to.billed += sum((row.amount for row in theirs), _ZERO)
-    for row in theirs:
+    to.billed += sum((row.amount for row in billed_rows), _ZERO)
+    for row in billed_rows:
         if row.category != MACHINES:
             to.add(_of_category(row.category), row.amount)
-    if not is_told:
+    if not in_period:
         to.add(DifferenceCause.DELAY, paid - amount)
     elif abs(paid - amount) <= _ROUNDING:
         to.add(DifferenceCause.ROUNDING, paid - amount)
     else:
-        ran = sum((row.quantity for row in machines), _ZERO)
-        dollars, length = (paid, ran) if ran else (amount, hours)
+        billed_hours = sum((row.quantity for row in machines), _ZERO)
+        dollars, length = (paid, billed_hours) if billed_hours else (amount, hours)
         price = dollars / length if length else _ZERO
-        longer = ran - hours
+        longer = billed_hours - hours
         to.late_hours += longer
         to.add(DifferenceCause.TIME, longer * price)
         to.add(DifferenceCause.PRICE, paid - amount - longer * price)
@@ -185,44 +187,44 @@ def _of_category(name: str) -> DifferenceCause:
 
 
 def _sum_parts(parts: Iterable[_Sums]) -> _Sums:
-    whole = _Sums()
+    total = _Sums()
     for part in parts:
-        whole.metered += part.metered
-        whole.billed += part.billed
-        whole.late_hours += part.late_hours
+        total.metered += part.metered
+        total.billed += part.billed
+        total.late_hours += part.late_hours
         for cause, amount in part.causes.items():
-            whole.add(cause, amount)
-    return whole
+            total.add(cause, amount)
+    return total
 
 
-def _line(of: _Sums, told: BilledPeriod | None) -> ReconciliationLine:
+def _line(of: _Sums, period: BilledPeriod | None) -> ReconciliationLine:
     """Build a line; causes below a cent are added to the largest one."""
     small = {c: a for c, a in of.causes.items() if not cents(a)}
-    kept = {c: of.causes[c] for c in DifferenceCause if c in of.causes and c not in small}
-    rest = sum(small.values(), _ZERO)
-    if kept or abs(rest) >= _SHOWN:
-        largest = max(kept or small, key=lambda c: abs(of.causes[c]))
-        kept[largest] = rest + kept.get(largest, _ZERO)
+    large = {c: of.causes[c] for c in DifferenceCause if c in of.causes and c not in small}
+    residual = sum(small.values(), _ZERO)
+    if large or abs(residual) >= _SHOWN:
+        largest = max(large or small, key=lambda c: abs(of.causes[c]))
+        large[largest] = residual + large.get(largest, _ZERO)
     differences = tuple(
-        BillDifference(cause=cause, amount=amount, why=_why(cause, amount, of.late_hours, told))
-        for cause, amount in kept.items()
+        BillDifference(cause=cause, amount=amount, why=_why(cause, amount, of.late_hours, period))
+        for cause, amount in large.items()
     )
     return ReconciliationLine(metered=of.metered, billed=of.billed, differences=differences)
 
 
 def _why(
-    cause: DifferenceCause, amount: Decimal, late_hours: Decimal, told: BilledPeriod | None
+    cause: DifferenceCause, amount: Decimal, late_hours: Decimal, period: BilledPeriod | None
 ) -> str:
     """Explain the cause to a user, in two sentences at most."""
-    some = cents(abs(amount))
-    dollars = f"${some}" if some else "Less than a cent"
+    rounded = cents(abs(amount))
+    dollars = f"${rounded}" if rounded else "Less than a cent"
     match cause:
         case DifferenceCause.DELAY:
-            if told is None:
+            if period is None:
                 return f"{dollars} cannot be compared yet: Azure has published no bill."
             return (
-                f"{dollars} is from days whose bill is not complete yet (after {told.until}) or "
-                f"was not asked for (before {told.since})."
+                f"{dollars} is from days whose bill is not complete yet (after {period.until}) or "
+                f"was not asked for (before {period.since})."
             )
         case DifferenceCause.DISKS:
             return f"{dollars} is for the machines' disks. {_MACHINES_ONLY}."
@@ -233,8 +235,8 @@ def _why(
         case DifferenceCause.TIME:
             return f"{dollars}: Azure billed {_time_difference(late_hours, amount)}. {_SPANS}."
         case DifferenceCause.PRICE:
-            more = "more" if amount > 0 else "less"
-            return f"{dollars}: Azure billed {more} for an hour than its price list says."
+            direction = "more" if amount > 0 else "less"
+            return f"{dollars}: Azure billed {direction} for an hour than its price list says."
         case DifferenceCause.ROUNDING:
             return f"{dollars} is rounding: at most a cent for each attempt and day."
 

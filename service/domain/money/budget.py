@@ -26,9 +26,9 @@ class Allowance:
     save: timedelta = timedelta(minutes=15)  # to save, upload and stop, at most
     delete: timedelta = timedelta(minutes=15)  # 99 % of deletions take less; then an alarm rings
     outage: timedelta = timedelta(minutes=30)  # of the service, which decides and deletes
-    look: timedelta = timedelta(minutes=2)  # between two looks, and until what is gone is seen so
-    dearer: Decimal = Decimal("0.1")  # by how much prices may rise meanwhile
-    unheard: timedelta = timedelta(minutes=30)  # how long nodes train on without the service
+    detection: timedelta = timedelta(minutes=2)  # until machines that are gone are seen to be
+    price_rise: Decimal = Decimal("0.1")  # by how much prices may rise meanwhile
+    silence: timedelta = timedelta(minutes=30)  # how long nodes train on without the service
 
     def of_job(self, save_seconds: float | None) -> "Allowance":
         """Return the allowance of a job that needs ``save_seconds`` to save and stop.
@@ -39,29 +39,29 @@ class Allowance:
             return self
         return replace(self, save=min(self.save, timedelta(seconds=save_seconds)))
 
-    def in_words(self) -> str:
+    def as_phrase(self) -> str:
         """Return what the reserve pays for, as a phrase."""
         parts = {
             "save": self.save,
             "delete them": self.delete,
-            "confirm it": self.look,
+            "confirm it": self.detection,
         }
         times = [
-            f"{format_duration(took.total_seconds())} to {what}" for what, took in parts.items()
+            f"{format_duration(took.total_seconds())} to {action}" for action, took in parts.items()
         ]
         away = format_duration(self.outage.total_seconds())
         return f"{', '.join(times)}, and {away} for an outage of the service"
 
-    def stopping(self, rate: Decimal) -> Decimal:
+    def stopping_cost(self, rate: Decimal) -> Decimal:
         """Return the cost of stopping machines that train, at ``rate`` dollars per hour."""
-        return self._of(rate, self.save + self.delete + self.outage + self.look)
+        return self._cost(rate, self.save + self.delete + self.outage + self.detection)
 
-    def leaving(self, rate: Decimal) -> Decimal:
+    def deletion_cost(self, rate: Decimal) -> Decimal:
         """Return the cost of machines that are being deleted already."""
-        return self._of(rate, self.delete + self.outage + self.look)
+        return self._cost(rate, self.delete + self.outage + self.detection)
 
-    def _of(self, rate: Decimal, time: timedelta) -> Decimal:
-        return cost_of(seconds=time.total_seconds(), hourly=rate) * (1 + self.dearer)
+    def _cost(self, rate: Decimal, time: timedelta) -> Decimal:
+        return cost_of(seconds=time.total_seconds(), hourly=rate) * (1 + self.price_rise)
 
 
 DEFAULT_ALLOWANCE = Allowance()
@@ -77,7 +77,7 @@ class BudgetHold:
     known: int = 0  # machines that ever had a row
     ordered_at: datetime | None = None  # None: Azure was not asked yet
     refilled_at: datetime | None = None  # when machines were asked for in place of lost ones
-    leaving: bool = False  # its machines are being deleted
+    is_deleting: bool = False  # its machines are being deleted
     save_seconds: float | None = None  # planned for saving; None: all that is allowed
 
     @property
@@ -102,7 +102,7 @@ class BudgetHold:
     def reserve(self, allowance: Allowance) -> Decimal:
         """Return the amount reserved for stopping the machines."""
         own = allowance.of_job(self.save_seconds)
-        return own.leaving(self.rate) if self.leaving else own.stopping(self.rate)
+        return own.deletion_cost(self.rate) if self.is_deleting else own.stopping_cost(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,14 +122,14 @@ class BudgetStanding:
         return self.metered + self.unmetered
 
     @property
-    def left(self) -> Decimal:
+    def remaining(self) -> Decimal:
         """Return what is neither spent nor reserved; negative: the machines must stop."""
         return self.cap - self.spent - self.reserved
 
     @property
     def is_exhausted(self) -> bool:
         """Return whether nothing is left for training."""
-        return self.left <= 0
+        return self.remaining <= 0
 
     @property
     def percent(self) -> int:
@@ -163,23 +163,23 @@ def required_to_start(rate: Decimal, allowance: Allowance, until_first_step: tim
     They cost money while they boot; with less they would be stopped before the first step.
     """
     boot = cost_of(seconds=until_first_step.total_seconds(), hourly=rate)
-    return allowance.stopping(rate) + boot
+    return allowance.stopping_cost(rate) + boot
 
 
-def reached_threshold(standing: BudgetStanding, told: int) -> int:
+def reached_threshold(standing: BudgetStanding, announced: int) -> int:
     """Return the highest threshold reached and not yet announced; 0 for none."""
     if standing.metered > standing.cap:  # metered only: unmetered cost may turn out to be zero
-        return CAP_PASSED if told < CAP_PASSED else 0
-    reached = [t for t in THRESHOLDS if told < t <= standing.percent]
+        return CAP_PASSED if announced < CAP_PASSED else 0
+    reached = [t for t in THRESHOLDS if announced < t <= standing.percent]
     return max(reached, default=0)
 
 
 def allowed_silence(standing: BudgetStanding, allowance: Allowance) -> timedelta:
     """Return how long a node may train without the service; shorter near the cap."""
     if standing.rate <= 0:
-        return allowance.unheard
-    spare = timedelta(hours=float(standing.left / standing.rate))
-    return max(min(allowance.unheard, allowance.outage + spare), timedelta(0))
+        return allowance.silence
+    spare = timedelta(hours=float(standing.remaining / standing.rate))
+    return max(min(allowance.silence, allowance.outage + spare), timedelta(0))
 
 
 def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal = Decimal(0)) -> str:
@@ -189,14 +189,16 @@ def exhausted_message(standing: BudgetStanding, job_id: str, short_of: Decimal =
     """
     used = f"{cents(standing.spent)} of {cents(standing.cap)} {CURRENCY} are spent"
     if short_of:
-        rest = f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
+        detail = (
+            f"{used}, and {cents(short_of)} must be left to start machines, save and delete them"
+        )
     else:
-        kept = f"{cents(standing.reserved)} are reserved to save and to delete the machines"
-        rest = f"{used}, and {kept}"
+        reserve = f"{cents(standing.reserved)} are reserved to save and to delete the machines"
+        detail = f"{used}, and {reserve}"
     remedy = f"raise it with `rekindle set {job_id} --budget AMOUNT`"
     if standing.whose != "budget":
         remedy = "ask an operator to raise it"
-    return f"{standing.whose} exhausted: {rest}; {remedy}"
+    return f"{standing.whose} exhausted: {detail}; {remedy}"
 
 
 def without_remedy(exhausted: str) -> str:

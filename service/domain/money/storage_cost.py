@@ -128,18 +128,18 @@ def levels_by_tier(
 
 
 def with_known_prices(
-    found: Mapping[AccessTier, TierLevel], before: Mapping[AccessTier, TierLevel]
+    levels: Mapping[AccessTier, TierLevel], before: Mapping[AccessTier, TierLevel]
 ) -> dict[AccessTier, TierLevel]:
     """Return the levels at the prices of the open rows, where no list could be read."""
     return {
         tier: replace(level, month=before[tier].month) if tier in before else level
-        for tier, level in found.items()
+        for tier, level in levels.items()
     }
 
 
 def level_changes(
     before: Mapping[AccessTier, TierLevel],
-    found: Mapping[AccessTier, TierLevel],
+    current: Mapping[AccessTier, TierLevel],
     last_look: datetime,
     now: datetime,
 ) -> list[LevelChange]:
@@ -150,18 +150,18 @@ def level_changes(
     changed their tier are not new; if several tiers grew, new bytes count in the most expensive
     one.
     """
-    new = _total(found) - _total(before)
-    news = []
+    new = _total(current) - _total(before)
+    changes = []
     for tier in AccessTier:
-        was, is_now = before.get(tier), found.get(tier)
-        grown = min(_size_of(is_now) - _size_of(was), new)
-        if is_now is not None and grown > 0:
+        previous, latest = before.get(tier), current.get(tier)
+        grown = min(_size_of(latest) - _size_of(previous), new)
+        if latest is not None and grown > 0:
             new -= grown
-            was = TierLevel(size=_size_of(was) + grown, month=(was or is_now).month)
-            news.append(LevelChange(tier=tier, at=last_look, level=was))
-        if was != is_now:
-            news.append(LevelChange(tier=tier, at=now, level=is_now))
-    return news
+            previous = TierLevel(size=_size_of(previous) + grown, month=(previous or latest).month)
+            changes.append(LevelChange(tier=tier, at=last_look, level=previous))
+        if previous != latest:
+            changes.append(LevelChange(tier=tier, at=now, level=latest))
+    return changes
 
 
 def quote_move(
@@ -172,16 +172,16 @@ def quote_move(
     now: datetime,
 ) -> TierMoveQuote:
     """Return the cost of a move, the monthly cost after it, and the cost of reading."""
-    every = list(blobs)
-    moved = blobs_to_move(every, to)
+    listed = list(blobs)
+    moved = blobs_to_move(listed, to)
     names = {blob.name for blob in moved}
-    after = [_blob_in_tier(b, to) if b.movable and b.name in names else b for b in every]
+    after = [_blob_in_tier(b, to) if b.movable and b.name in names else b for b in listed]
     return TierMoveQuote(
         blobs=len(moved),
         size=sum(blob.size for blob in moved),
         operations=sum((_operation_cost(b, to, priority, prices) for b in moved), Decimal(0)),
         early_deletion=sum((early_deletion_charge(b, prices, now) for b in moved), Decimal(0)),
-        month_before=monthly_cost(every, prices),
+        month_before=monthly_cost(listed, prices),
         month_after=monthly_cost(after, prices),
         read_back=read_cost(after, prices),
         free_to_leave=now + MIN_RETENTION[to] if MIN_RETENTION[to] and moved else None,
@@ -190,24 +190,24 @@ def quote_move(
 
 def monthly_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of storing the blobs for a month."""
-    found = levels_by_tier(blobs, prices).values()
-    return sum((level.size * level.month / GIB for level in found), Decimal(0))
+    levels = levels_by_tier(blobs, prices).values()
+    return sum((level.size * level.month / GIB for level in levels), Decimal(0))
 
 
 def early_deletion_charge(blob: TieredBlob, prices: StoragePrices, now: datetime) -> Decimal:
     """Return the charge for leaving the tier now: the rest of its minimum retention."""
-    left = MIN_RETENTION[blob.tier] - (now - blob.since if blob.since else timedelta(0))
-    months = Decimal(max(left, timedelta(0)) // _MICROSECOND) / (_MONTH // _MICROSECOND)
+    remaining = MIN_RETENTION[blob.tier] - (now - blob.since if blob.since else timedelta(0))
+    months = Decimal(max(remaining, timedelta(0)) // _MICROSECOND) / (_MONTH // _MICROSECOND)
     return _billed_gib(blob) * prices.tiers[blob.tier].month * months
 
 
 def read_cost(blobs: Iterable[TieredBlob], prices: StoragePrices) -> Decimal:
     """Return the cost of reading all blobs once in ranges, rehydrating archived ones first."""
-    every = list(blobs)
-    archived = [b for b in every if b.tier is AccessTier.ARCHIVE]
+    listed = list(blobs)
+    archived = [b for b in listed if b.tier is AccessTier.ARCHIVE]
     hot = prices.tiers[AccessTier.HOT]
     total = quote_rehydration(archived, ArchivePriority.STANDARD, prices).cost
-    for blob in every:
+    for blob in listed:
         price = hot if blob.tier is AccessTier.ARCHIVE else prices.tiers[blob.tier]
         ranges = -(-blob.size // READ_BYTES)
         total += ranges * price.reads / _OPERATIONS + _billed_gib(blob) * price.retrieval
@@ -255,5 +255,5 @@ def _size_of(level: TierLevel | None) -> int:
     return level.size if level else 0
 
 
-def _total(found: Mapping[AccessTier, TierLevel]) -> int:
-    return sum(level.size for level in found.values())
+def _total(levels: Mapping[AccessTier, TierLevel]) -> int:
+    return sum(level.size for level in levels.values())

@@ -22,7 +22,7 @@ _HOST_SHARE = 0.6  # of a machine's own memory
 _ADVISED_CHUNK = 1024  # positions
 _ADVISED_LORA = Lora(rank=16, alpha=32, dropout=0.05)
 # Adapters freeze the base model anyway.
-_WHOLE: dict[str, Any] = {"train_last_n_layers": None, "train_embeddings": True}
+_ALL_WEIGHTS: dict[str, Any] = {"train_last_n_layers": None, "train_embeddings": True}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,14 +75,14 @@ class MemoryShortfall:
 
 def fit(needs: LayoutRequest, sku: Sku) -> Layout | MemoryShortfall:
     """Return the best layout on machines of this size, or the closest shortfall."""
-    first, *more = _node_counts(needs)
-    if layout := _on(needs, sku, first):  # as most do
+    first, *larger = _node_counts(needs)
+    if layout := _first_layout(needs, sku, first):  # as most do
         return layout
-    closest = _closest(needs, sku)
+    closest = _smallest_shortfall(needs, sku)
     if closest.excess > 0:  # memory only shrinks with more nodes, so no other count fits either
         return closest
-    found = (layout for nodes in more if (layout := _on(needs, sku, nodes)))
-    return next(found)
+    layouts = (layout for nodes in larger if (layout := _first_layout(needs, sku, nodes)))
+    return next(layouts)
 
 
 def has_room(needs: LayoutRequest, layout: Layout, sku: Sku, nodes: int) -> bool:
@@ -90,10 +90,10 @@ def has_room(needs: LayoutRequest, layout: Layout, sku: Sku, nodes: int) -> bool
     world = nodes * layout.processes_per_node
     stage, micro_batch = layout.zero_stage, layout.micro_batch
     memory = _memory(needs, layout.recipe, stage, world, micro_batch)
-    return goes_into(memory, sku, layout.processes_per_node)
+    return fits_machine(memory, sku, layout.processes_per_node)
 
 
-def goes_into(memory: MemoryEstimate, sku: Sku, per_node: int) -> bool:
+def fits_machine(memory: MemoryEstimate, sku: Sku, per_node: int) -> bool:
     """Return whether a GPU holds its part, and the machine what is offloaded."""
     return memory.needed <= sku.gpu_memory_gib * GIB and memory.host * per_node <= _host_room(sku)
 
@@ -125,16 +125,16 @@ def same_batch(
     most = _node_counts(needs)[-1] if more_nodes else first.nodes
     for nodes in range(first.nodes, min(most, batch // first.processes_per_node) + 1):
         if nodes == first.nodes or batch % (nodes * first.processes_per_node) == 0:
-            found = _on_nodes(needs, sku, nodes)
-            yield from (layout for layout in found if layout.recipe.global_batch == batch)
+            layouts = _layouts_on(needs, sku, nodes)
+            yield from (layout for layout in layouts if layout.recipe.global_batch == batch)
 
 
-def _on(needs: LayoutRequest, sku: Sku, nodes: int) -> Layout | None:
+def _first_layout(needs: LayoutRequest, sku: Sku, nodes: int) -> Layout | None:
     """Return the best layout on this many nodes, if any fits."""
-    return next(_on_nodes(needs, sku, nodes), None)
+    return next(_layouts_on(needs, sku, nodes), None)
 
 
-def _on_nodes(needs: LayoutRequest, sku: Sku, nodes: int) -> Iterator[Layout]:
+def _layouts_on(needs: LayoutRequest, sku: Sku, nodes: int) -> Iterator[Layout]:
     """Yield layouts of the lowest ZeRO stage that fits on ``nodes`` nodes, by micro-batch."""
     per_node = needs.processes_per_node or sku.gpus
     world = nodes * per_node
@@ -144,7 +144,7 @@ def _on_nodes(needs: LayoutRequest, sku: Sku, nodes: int) -> Iterator[Layout]:
     for stage in _stages(needs.training):
         for micro_batch in _micro_batches(needs.training, rows):
             memory = _memory(needs, recipe, stage, world, micro_batch)
-            if goes_into(memory, sku, per_node):
+            if fits_machine(memory, sku, per_node):
                 fits = True
                 yield Layout(
                     nodes=nodes,
@@ -159,7 +159,7 @@ def _on_nodes(needs: LayoutRequest, sku: Sku, nodes: int) -> Iterator[Layout]:
             return
 
 
-def _closest(needs: LayoutRequest, sku: Sku) -> MemoryShortfall:
+def _smallest_shortfall(needs: LayoutRequest, sku: Sku) -> MemoryShortfall:
     nodes = max(_node_counts(needs))
     per_node = needs.processes_per_node or sku.gpus
     micro_batch = needs.training.micro_batch or 1
@@ -171,12 +171,12 @@ def _closest(needs: LayoutRequest, sku: Sku) -> MemoryShortfall:
         ),
         key=lambda memory: memory.needed,
     )
-    found = MemoryShortfall(
+    shortfall = MemoryShortfall(
         sku=sku, nodes=nodes, needed=best.needed, available=sku.gpu_memory_gib * GIB
     )
     host, room = best.host * per_node, _host_room(sku)
-    if found.excess > 0 or host <= room:
-        return found
+    if shortfall.excess > 0 or host <= room:
+        return shortfall
     return MemoryShortfall(sku=sku, nodes=nodes, needed=host, available=room, of_gpu=False)
 
 
@@ -239,11 +239,11 @@ def _advice(needs: LayoutRequest, sku: Sku) -> str:
     works = [text for text, changed in remedies if _would_fit(changed, sku)]
     if works:
         return f"It would fit with {', or with '.join(works)}."
-    everything = replace(needs, training=_frugal(needs), nodes=None)
-    if _would_fit(everything, sku):
+    frugal = replace(needs, training=_frugal_training(needs), nodes=None)
+    if _would_fit(frugal, sku):
         return (
             "No single change is enough; it would fit with LoRA, gradient checkpointing, "
-            f"max_seq_len {everything.training.max_seq_len} and more nodes together."
+            f"max_seq_len {frugal.training.max_seq_len} and more nodes together."
         )
     return "No change makes it fit there: choose a smaller base model or larger GPUs."
 
@@ -260,64 +260,67 @@ def _remedies(needs: LayoutRequest, sku: Sku) -> Iterator[tuple[str, LayoutReque
     """Yield single changes, most harmless first."""
     training = needs.training
     if not training.gradient_checkpointing:
-        yield "gradient checkpointing", _with(needs, replace(training, gradient_checkpointing=True))
+        yield (
+            "gradient checkpointing",
+            _with_training(needs, replace(training, gradient_checkpointing=True)),
+        )
     if training.zero_stage is not None or training.micro_batch is not None:
         freed = replace(training, zero_stage=None, micro_batch=None)
-        yield "zero_stage and micro_batch left out", _with(needs, freed)
+        yield "zero_stage and micro_batch left out", _with_training(needs, freed)
     if needs.nodes is not None:
-        more = fit(replace(needs, nodes=None), sku)
-        if isinstance(more, Layout) and more.nodes > needs.nodes:
-            yield f"{more.nodes} nodes", replace(needs, nodes=more.nodes)
-    yield from _lighter(needs)
-    if length := _shorter(needs, sku):
-        yield f"max_seq_len {length}", _with(needs, replace(training, max_seq_len=length))
-    if (asked := training.reinforcement) and asked.answers > _FEW_ANSWERS:
-        fewer = replace(asked, answers=_FEW_ANSWERS)
+        result = fit(replace(needs, nodes=None), sku)
+        if isinstance(result, Layout) and result.nodes > needs.nodes:
+            yield f"{result.nodes} nodes", replace(needs, nodes=result.nodes)
+    yield from _lighter_requests(needs)
+    if length := _fitting_seq_len(needs, sku):
+        yield f"max_seq_len {length}", _with_training(needs, replace(training, max_seq_len=length))
+    if (reinforcement := training.reinforcement) and reinforcement.answers > _FEW_ANSWERS:
+        fewer = replace(reinforcement, answers=_FEW_ANSWERS)
         yield (
             f"{_FEW_ANSWERS} answers to a prompt",
-            _with(needs, replace(training, reinforcement=fewer)),
+            _with_training(needs, replace(training, reinforcement=fewer)),
         )
 
 
-def _lighter(needs: LayoutRequest) -> Iterator[tuple[str, LayoutRequest]]:
+def _lighter_requests(needs: LayoutRequest) -> Iterator[tuple[str, LayoutRequest]]:
     """Yield changes of the training states, closest to the request first."""
     training = needs.training
     if not training.loss_chunk and training.method == "supervised" and needs.arch.packs:
         chunked = replace(training, loss_chunk=_ADVISED_CHUNK)
-        yield f"loss_chunk {_ADVISED_CHUNK}", _with(needs, chunked)
+        yield f"loss_chunk {_ADVISED_CHUNK}", _with_training(needs, chunked)
     if not training.offload and training.zero_stage != 0:
         offloaded = replace(training, offload="optimizer")
-        yield "the optimizer offloaded", _with(needs, offloaded)
+        yield "the optimizer offloaded", _with_training(needs, offloaded)
     if training.offload != "parameters" and training.zero_stage in (None, 3):
         fetched = replace(training, offload="parameters")
-        yield "optimizer and weights offloaded", _with(needs, fetched)
+        yield "optimizer and weights offloaded", _with_training(needs, fetched)
     if training.lora is None and needs.arch.adapts:
-        lora = replace(training, lora=_ADVISED_LORA, **_WHOLE)
-        yield f"LoRA (rank {_ADVISED_LORA.rank})", _with(needs, lora)
+        lora = replace(training, lora=_ADVISED_LORA, **_ALL_WEIGHTS)
+        yield f"LoRA (rank {_ADVISED_LORA.rank})", _with_training(needs, lora)
     elif training.lora and not training.lora.quantized and training.zero_stage != 3:
         quantized = replace(training, lora=replace(training.lora, quantized=True))
-        yield "QLoRA", _with(needs, quantized)
+        yield "QLoRA", _with_training(needs, quantized)
 
 
-def _shorter(needs: LayoutRequest, sku: Sku) -> int | None:
+def _fitting_seq_len(needs: LayoutRequest, sku: Sku) -> int | None:
     """Return the longest rows that fit, halving."""
     length = _recipe(needs, 1).max_seq_len // 2
-    while length >= _shortest(needs.training):
-        changed = _with(needs, replace(needs.training, max_seq_len=length))
+    while length >= _min_seq_len(needs.training):
+        changed = _with_training(needs, replace(needs.training, max_seq_len=length))
         if _would_fit(changed, sku):
             return length
         length //= 2
     return None
 
 
-def _shortest(training: Training) -> int:
+def _min_seq_len(training: Training) -> int:
     """Return the minimum length to cut rows to: twice the answers' length, where it is given."""
-    asked = training.reinforcement
-    return max(_SHORTEST, 2 * asked.max_answer_tokens) if asked else _SHORTEST
+    reinforcement = training.reinforcement
+    return max(_SHORTEST, 2 * reinforcement.max_answer_tokens) if reinforcement else _SHORTEST
 
 
-def _frugal(needs: LayoutRequest) -> Training:
-    length = min(_shortest(needs.training), _recipe(needs, 1).max_seq_len)
+def _frugal_training(needs: LayoutRequest) -> Training:
+    length = min(_min_seq_len(needs.training), _recipe(needs, 1).max_seq_len)
     return replace(
         needs.training,
         gradient_checkpointing=True,
@@ -325,11 +328,11 @@ def _frugal(needs: LayoutRequest) -> Training:
         micro_batch=None,
         max_seq_len=length,
         lora=_ADVISED_LORA if needs.arch.adapts else None,
-        **_WHOLE,
+        **_ALL_WEIGHTS,
     )
 
 
-def _with(needs: LayoutRequest, training: Training) -> LayoutRequest:
+def _with_training(needs: LayoutRequest, training: Training) -> LayoutRequest:
     return replace(needs, training=training)
 
 

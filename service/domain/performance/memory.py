@@ -14,7 +14,7 @@ from service.domain.models.architecture import Architecture
 from service.domain.models.trained_parameters import layers_with_gradients, trained_parameters
 from service.domain.performance.rollout_time import cache_bytes
 from service.domain.training.methods import keeps_reference, models_trained
-from service.domain.training.reinforcement import at_once, with_replay
+from service.domain.training.reinforcement import parallel_answers, trained_per_answer
 from trainer.contract import Reinforcement, TrainingOptions
 
 GIB: Final = 1024**3
@@ -76,7 +76,7 @@ class MemoryProfile:
     unpacked: int = 2  # of a weight in 4 bits while it is at work, the largest matrix at a time
 
 
-OURS: Final = MemoryProfile()
+TRAINER_PROFILE: Final = MemoryProfile()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -90,20 +90,23 @@ class MicroStep:
     reinforcement: Reinforcement | None = None
     judge: int = 0  # parameters of the reward model that grades
     averaged: bool = False  # a moving average of the weights is kept
-    wholes: int = 0  # parameters trained whole beside adapters, in bf16 (peft's modules_to_save)
-    habits: MemoryProfile = OURS
+    full_parameters: int = 0  # trained whole beside adapters, in bf16 (peft's modules_to_save)
+    profile: MemoryProfile = TRAINER_PROFILE
 
     @property
     def tokens(self) -> int:
         """Return the tokens of all sequences, each at its maximum length."""
-        one = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
-        return round(one * with_replay(self.reinforcement)) if self.reinforcement else one
+        total = self.samples * self.seq_len * (self.sequences or METHODS[self.method].sequences)
+        return (
+            round(total * trained_per_answer(self.reinforcement)) if self.reinforcement else total
+        )
 
     @property
     def generated_tokens(self) -> int:
         """Return the tokens of answers and prompts that are generated side by side."""
-        asked = self.reinforcement
-        longest = max(at_once(asked, self.samples), asked.at_once) if asked else 0  # or to validate
+        settings = self.reinforcement
+        # To train, or to validate.
+        longest = max(parallel_answers(settings, self.samples), settings.at_once) if settings else 0
         return longest * self.seq_len
 
 
@@ -131,25 +134,28 @@ def estimate(
     reference = arch.parameters if has_reference and not lora else 0
     master = _FP32 if zero_stage >= 1 else 0  # DeepSpeed's ZeRO keeps one even of fp32 weights
     average = _FP32 if micro_step.averaged else 0
-    habits, wholes = micro_step.habits, micro_step.wholes
-    gradient = _FP32 if lora else habits.gradient
+    profile, full_parameters = micro_step.profile, micro_step.full_parameters
+    gradient = _FP32 if lora else profile.gradient
     weights = shards.of_parameters(
-        models * _base_bytes(arch, options, width) + (adapters + reference + wholes) * width
+        models * _base_bytes(arch, options, width)
+        + (adapters + reference + full_parameters) * width
     )
     away = weights if options.offload == "parameters" else 0
     host = shards.of_optimizer(trained * (_HOST + average + width)) if on_host else 0
     return MemoryEstimate(
         parameters=weights - away + micro_step.judge * width,
-        gradients=shards.of_gradients(trained * gradient + wholes * width),
+        gradients=shards.of_gradients(trained * gradient + full_parameters * width),
         optimizer=0
         if on_host
-        else shards.of_optimizer(trained * (master + _MOMENTS + average) + wholes * 2 * width),
+        else shards.of_optimizer(
+            trained * (master + _MOMENTS + average) + full_parameters * 2 * width
+        ),
         activations=models
         * micro_step.tokens
         * _activation_bytes(arch, width, options, micro_step.seq_len),
         logits=_logit_bytes(arch, micro_step, options),
-        update=0 if on_host else shards.of_update(trained * _FP32 + wholes * width),
-        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, options, habits),
+        update=0 if on_host else shards.of_update(trained * _FP32 + full_parameters * width),
+        buffers=_buffers(arch, zero_stage, trained, width) + _unpacked(arch, options, profile),
         runtime=_RUNTIME,
         cache=micro_step.generated_tokens * cache_bytes(arch, width),
         host=host + away,
@@ -168,8 +174,8 @@ class _Shards:
 
     def of_update(self, size: int) -> int:
         """Return the bytes of an update: ZeRO-3 updates a sub-group at a time."""
-        whole = self.of_optimizer(size)
-        return min(whole, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else whole
+        total = self.of_optimizer(size)
+        return min(total, _SUB_GROUP * _FP32) if self.zero_stage >= 3 else total
 
     def of_gradients(self, size: int) -> int:
         return -(-size // self.world) if self.zero_stage >= 2 else size
@@ -182,23 +188,23 @@ def _base_bytes(arch: Architecture, options: TrainingOptions, width: int) -> int
     """Return the bytes of the model's own weights, trained or not."""
     if not options.is_quantized:
         return arch.parameters * width
-    rest = arch.parameters - arch.linear_parameters
-    return round(arch.linear_parameters * _FOUR_BITS) + rest * width
+    other_parameters = arch.parameters - arch.linear_parameters
+    return round(arch.linear_parameters * _FOUR_BITS) + other_parameters * width
 
 
-def _unpacked(arch: Architecture, options: TrainingOptions, habits: MemoryProfile) -> int:
+def _unpacked(arch: Architecture, options: TrainingOptions, profile: MemoryProfile) -> int:
     """Return the bytes of the largest quantized matrix when dequantized."""
     if not options.is_quantized:
         return 0
-    return max(i * o for i, o in arch.linear_layers()) * habits.unpacked
+    return max(i * o for i, o in arch.linear_layers()) * profile.unpacked
 
 
 def _logit_bytes(arch: Architecture, micro_step: MicroStep, options: TrainingOptions) -> int:
     """Return the bytes of the logits of all tokens scored at once."""
     if METHODS[micro_step.method].head:
         return 0
-    habits = micro_step.habits
-    logit = habits.quantized_logit if options.is_quantized else habits.logit
+    profile = micro_step.profile
+    logit = profile.quantized_logit if options.is_quantized else profile.logit
     scored = min(micro_step.tokens, options.loss_chunk or micro_step.tokens)
     return round(scored * arch.vocab_size * logit)
 

@@ -47,13 +47,13 @@ def estimate_lengths(mean: float, longest: tuple[int, ...], rows: int) -> tuple[
     """
     if not longest:
         return (max(round(mean), 1),)
-    places = [int((1 - (rank + 0.5) / QUANTILES) * rows) for rank in range(QUANTILES)]
-    known = [longest[place] for place in reversed(places) if place < len(longest)][::-1]
+    indices = [int((1 - (rank + 0.5) / QUANTILES) * rows) for rank in range(QUANTILES)]
+    measured = [longest[index] for index in reversed(indices) if index < len(longest)][::-1]
     spread = _spread(mean, longest[-1], len(longest) / rows) if rows > len(longest) else 0.0
-    ranks = [_NORMAL.inv_cdf((r + 0.5) / QUANTILES) for r in range(QUANTILES - len(known))]
+    ranks = [_NORMAL.inv_cdf((r + 0.5) / QUANTILES) for r in range(QUANTILES - len(measured))]
     guessed = [mean * math.exp(z * spread - spread**2 / 2) for z in ranks]
-    scale = _scale(mean, guessed, known)
-    return (*(max(round(min(g * scale, longest[-1])), 1) for g in guessed), *known)
+    scale = _scale(mean, guessed, measured)
+    return (*(max(round(min(g * scale, longest[-1])), 1) for g in guessed), *measured)
 
 
 @lru_cache(maxsize=_REMEMBERED)
@@ -86,7 +86,7 @@ def _spread(mean: float, quantile: float, share: float) -> float:
     return z - math.sqrt(max(z**2 - 2 * math.log(quantile / mean), 0.0))
 
 
-def _scale(mean: float, guessed: Sequence[float], known: Sequence[int]) -> float:
+def _scale(mean: float, guessed: Sequence[float], measured: Sequence[int]) -> float:
     """Return the factor on guessed lengths that makes the mean of all right."""
-    left = mean * QUANTILES - sum(known)
-    return left / (fmean(guessed) * len(guessed)) if guessed and left > 0 else 1.0
+    remaining = mean * QUANTILES - sum(measured)
+    return remaining / (fmean(guessed) * len(guessed)) if guessed and remaining > 0 else 1.0

@@ -13,20 +13,25 @@ from service.domain.performance.efficiency import HUGGING_FACE, GpuEfficiency, T
 from service.domain.performance.rollout_time import Rollout, cpu_seconds, gpu_seconds
 from service.domain.performance.vm_catalogue import Sku
 from service.domain.training.methods import keeps_reference, models_trained
-from service.domain.training.reinforcement import at_once, expected_tokens, passes, with_replay
+from service.domain.training.reinforcement import (
+    expected_tokens,
+    forward_passes,
+    parallel_answers,
+    trained_per_answer,
+)
 from trainer.contract import TrainingOptions
 
-OURS = HUGGING_FACE
+TRAINER_STACK = HUGGING_FACE
 _UNKNOWN_GPU = GpuEfficiency(share=0.5, width=800, attention=0.15)
 _HOST_ADAM_SECONDS = 1.4e-9  # per parameter on a machine's cores: Ren et al. (2021), table 4
 _HOST_LINK = 15e9  # bytes per second and GPU from host memory, all at once; assumed, as for copies
 _FORWARD = 1 / 3  # of a forward and a backward pass; checkpointing repeats it
 _CAUSAL = 0.5  # of all pairs of tokens: a token looks back only
-_SHARP = 4  # how sharply the longer of launches and compute wins; where they meet both count
+_SHARPNESS = 4  # how sharply the longer of launches and compute wins; where they meet both count
 
 _COMPUTE = (0.7, 1.5)  # p10 and p90 against the expected value; links inside a machine as well
 _NETWORK = (0.7, 2.5)  # DeepSpeed across nodes was off by up to that
-_UNPROMISED = (0.5, 4.0)
+_UNKNOWN_INTERVAL = (0.5, 4.0)
 _CPU = (0.4, 2.5)
 CPU_STEP = 0.1  # seconds that even a step of the tiny model takes
 _ROLLOUT = (0.4, 3.0)  # the length of answers is unknown: from a few tokens to twice the estimate
@@ -64,8 +69,8 @@ class StepWork:
         """Return the tokens of one micro-step."""
         sequences = self.sequences or METHODS[self.method].sequences
         tokens = self.micro_batch * self.tokens_per_sequence * sequences
-        asked = self.options.reinforcement
-        return round(tokens * with_replay(asked)) if asked else tokens
+        reinforcement = self.options.reinforcement
+        return round(tokens * trained_per_answer(reinforcement)) if reinforcement else tokens
 
     @property
     def reference(self) -> bool:
@@ -85,12 +90,12 @@ class StepWork:
     @property
     def rollout(self) -> Rollout | None:
         """Return the answers to generate first, if any."""
-        asked = self.options.reinforcement
-        if asked is None:
+        reinforcement = self.options.reinforcement
+        if reinforcement is None:
             return None
-        answer, steps = expected_tokens(asked), asked.steps_per_rollout
-        written = steps * self.accumulation * self.micro_batch * asked.answers
-        several = min(at_once(asked, self.micro_batch), written)
+        answer, steps = expected_tokens(reinforcement), reinforcement.steps_per_rollout
+        written = steps * self.accumulation * self.micro_batch * reinforcement.answers
+        several = min(parallel_answers(reinforcement, self.micro_batch), written)
         return Rollout(
             arch=self.arch,
             width=self.width,
@@ -107,7 +112,12 @@ class StepWork:
 
 
 def gpu_step(
-    work: StepWork, sku: Sku, *, nodes: int, processes_per_node: int, stack: TrainingStack = OURS
+    work: StepWork,
+    sku: Sku,
+    *,
+    nodes: int,
+    processes_per_node: int,
+    stack: TrainingStack = TRAINER_STACK,
 ) -> StepTime:
     """Return the time of a step on GPUs of this VM size."""
     speed = stack.speeds.get(sku.family, _UNKNOWN_GPU)
@@ -115,9 +125,9 @@ def gpu_step(
     world = nodes * processes_per_node
     link = _link_bytes(sku, nodes, processes_per_node, stack)
     network = _network_bytes(work) * (world - 1) / world / link + _fetching(work) / world
-    seconds = _together(compute, network, stack)
+    seconds = _combined_seconds(compute, network, stack)
     doubt = _doubt(sku, stack, bound=nodes > 1 and network > compute)
-    low, high = _UNPROMISED if doubt else _interval(compute, network, stack, nodes)
+    low, high = _UNKNOWN_INTERVAL if doubt else _interval(compute, network, stack, nodes)
     if rollout := work.rollout:
         gathered = rollout.weights if work.zero_stage == 3 else 0
         writing = gpu_seconds(
@@ -138,7 +148,7 @@ def gpu_step(
     )
 
 
-def _together(compute: float, network: float, stack: TrainingStack) -> float:
+def _combined_seconds(compute: float, network: float, stack: TrainingStack) -> float:
     """Return seconds of both, with a share of the shorter hidden behind the longer."""
     return max(compute, network) + (1 - stack.overlap) * min(compute, network)
 
@@ -148,9 +158,9 @@ def _interval(
 ) -> tuple[float, float]:
     """Return P10 and P90 relative to the expected value; one machine's links are surer."""
     links = _COMPUTE if nodes == 1 else _NETWORK
-    expected = _together(compute, network, stack)
+    expected = _combined_seconds(compute, network, stack)
     low, high = (
-        _together(c * compute, n * network, stack) / expected
+        _combined_seconds(c * compute, n * network, stack) / expected
         for c, n in zip(_COMPUTE, links, strict=True)
     )
     return low, high
@@ -194,7 +204,7 @@ def _micro_step(work: StepWork, sku: Sku, stack: TrainingStack, speed: GpuEffici
         passes * work.arch.linear_parameters * stack.unpack if work.options.is_quantized else 0.0
     )
     launches = work.arch.layers * _launch(work, stack) * (1 + _FORWARD * work.reference)
-    return float(((compute + unpacking) ** _SHARP + launches**_SHARP) ** (1 / _SHARP))
+    return float(((compute + unpacking) ** _SHARPNESS + launches**_SHARPNESS) ** (1 / _SHARPNESS))
 
 
 def _launch(work: StepWork, stack: TrainingStack) -> float:
@@ -203,19 +213,19 @@ def _launch(work: StepWork, stack: TrainingStack) -> float:
     return stack.launch_sharded if work.zero_stage == 3 else stack.launch
 
 
-def _passes_more(work: StepWork) -> int:
+def _extra_passes(work: StepWork) -> int:
     """Return the forward passes beside the trained one.
 
     Recomputation, the reference, and scoring of answers before training.
     """
-    asked = work.options.reinforcement
-    before = passes(asked) if asked else 0
+    reinforcement = work.options.reinforcement
+    before = forward_passes(reinforcement) if reinforcement else 0
     return work.options.gradient_checkpointing + work.reference + before
 
 
 def _weight_flops(work: StepWork) -> float:
     """Return FLOPs of one micro-step: 2 per weight and token forward, 4 backward."""
-    weights = 4 + 2 * _passes_more(work)  # frozen ones need no gradient of their own
+    weights = 4 + 2 * _extra_passes(work)  # frozen ones need no gradient of their own
     own = 2 * _trained_matrices(work) if work.options.lora is None else 6 * work.trained
     per_token = weights * work.arch.matrix_parameters + own
     return work.models * work.micro_tokens * per_token + _judging(work)
@@ -238,7 +248,7 @@ def _trained_matrices(work: StepWork) -> int:
 def _attention_flops(work: StepWork) -> float:
     """Return FLOPs of attention between all pairs: 4 per pair and width, 8 backward."""
     per_token = 12.0 * work.arch.layers * work.arch.q_size * work.tokens_per_sequence
-    return work.models * work.micro_tokens * per_token * (1 + _FORWARD * _passes_more(work))
+    return work.models * work.micro_tokens * per_token * (1 + _FORWARD * _extra_passes(work))
 
 
 def _adapter_bytes(work: StepWork, stack: TrainingStack) -> float:
@@ -251,8 +261,8 @@ def _adapter_bytes(work: StepWork, stack: TrainingStack) -> float:
 
 def _judging(work: StepWork) -> float:
     """Return FLOPs of the reward model, which reads every new answer with its prompt once."""
-    asked = work.options.reinforcement
-    return 2.0 * work.judge * work.micro_tokens / with_replay(asked) if asked else 0.0
+    settings = work.options.reinforcement
+    return 2.0 * work.judge * work.micro_tokens / trained_per_answer(settings) if settings else 0.0
 
 
 def _host_update(work: StepWork) -> float:

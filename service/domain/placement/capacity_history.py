@@ -37,7 +37,7 @@ class CapacityHistory:
     """What a choice between some offerings knows of earlier requests."""
 
     outages: Exposure = NO_EXPOSURE
-    outage_seen: bool = True  # the beginning of the one that lasts, if any does
+    is_outage_start_observed: bool = True  # the beginning of the one that lasts, if any does
     refused_at: datetime | None = None  # the last time that any was
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
     regrants: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
@@ -59,11 +59,11 @@ class CapacityHistory:
     ) -> Self:
         """Summarise the ``answers`` of these offerings, in any order."""
         ordered = sorted(answers, key=lambda a: a.at)
-        outages, seen = _outage_exposure(ordered, len(offerings), now)
+        outages, is_start_observed = _outage_exposure(ordered, len(offerings), now)
         down_at = _last_unavailable(ordered)
         return cls(
             outages=outages,
-            outage_seen=seen,
+            is_outage_start_observed=is_start_observed,
             refused_at=max((a.at for a in ordered if not a.granted), default=None),
             hops=_failovers(ordered),
             regrants=_regrants(ordered),
@@ -81,24 +81,28 @@ def _outage_exposure(
 ) -> tuple[Exposure, bool]:
     """Return the exposure of all outages, and whether the present one's start was seen."""
     refusing: set[Offering] = set()
-    since, accepted, found = None, False, NO_EXPOSURE
+    since, accepted, exposure = None, False, NO_EXPOSURE
     for answer in ordered:
         if answer.granted:
             if since is not None:
-                found += _one_outage(since, answer.at, accepted, ended=True)
+                exposure += _one_outage(since, answer.at, accepted, ended=True)
             refusing, since, accepted = set(), None, True
             continue
         refusing.add(answer.offering)
         if since is None and len(refusing) == many:
             since = answer.at
     if since is not None:
-        found += _one_outage(since, now, accepted, ended=False)
-    return found, accepted or since is None
+        exposure += _one_outage(since, now, accepted, ended=False)
+    return exposure, accepted or since is None
 
 
-def _one_outage(since: datetime, until: datetime, seen: bool, *, ended: bool) -> Exposure:
+def _one_outage(
+    since: datetime, until: datetime, is_start_observed: bool, *, ended: bool
+) -> Exposure:
     hours = (until - since).total_seconds() / _HOUR
-    return Exposure.of([(hours, ended)], begun=0.0 if seen else UNSEEN_OUTAGE_S / _HOUR)
+    return Exposure.of(
+        [(hours, ended)], start_age=0.0 if is_start_observed else UNSEEN_OUTAGE_S / _HOUR
+    )
 
 
 def _failovers(ordered: Sequence[RequestOutcome]) -> tuple[int, int]:
@@ -106,14 +110,14 @@ def _failovers(ordered: Sequence[RequestOutcome]) -> tuple[int, int]:
     return len(evicted), sum(_is_failed_over(answer, ordered) for answer in evicted)
 
 
-def _is_failed_over(lost: RequestOutcome, ordered: Sequence[RequestOutcome]) -> bool:
-    assert lost.evicted_at is not None
+def _is_failed_over(eviction: RequestOutcome, ordered: Sequence[RequestOutcome]) -> bool:
+    assert eviction.evicted_at is not None
     return any(
-        then.granted
-        and then.job_id == lost.job_id
-        and then.offering != lost.offering
-        and timedelta(0) <= then.at - lost.evicted_at <= _AT_ONCE
-        for then in ordered
+        answer.granted
+        and answer.job_id == eviction.job_id
+        and answer.offering != eviction.offering
+        and timedelta(0) <= answer.at - eviction.evicted_at <= _AT_ONCE
+        for answer in ordered
     )
 
 
@@ -122,22 +126,22 @@ def _regrants(ordered: Sequence[RequestOutcome]) -> tuple[int, int]:
     of_job: dict[str, list[RequestOutcome]] = {}
     for answer in ordered:
         of_job.setdefault(answer.job_id, []).append(answer)
-    evictions = found = 0
-    for lost in ordered:
-        if (at := lost.evicted_at) is not None:
-            then = [a for a in of_job[lost.job_id] if a.at >= at]
-            evictions += bool(then)
-            found += any(a.granted and a.at - at <= _AT_ONCE for a in then)
-    return evictions, found
+    evictions = regrants = 0
+    for outcome in ordered:
+        if (at := outcome.evicted_at) is not None:
+            later = [a for a in of_job[outcome.job_id] if a.at >= at]
+            evictions += bool(later)
+            regrants += any(a.granted and a.at - at <= _AT_ONCE for a in later)
+    return evictions, regrants
 
 
 def _last_unavailable(ordered: Sequence[RequestOutcome]) -> dict[Offering, datetime]:
-    found: dict[Offering, datetime] = {}
+    unavailable_at: dict[Offering, datetime] = {}
     for answer in ordered:
         downs = (answer.evicted_at, answer.outlived_at) if answer.granted else (answer.at,)
         for down in filter(None, downs):
-            found[answer.offering] = max(down, found.get(answer.offering, down))
-    return found
+            unavailable_at[answer.offering] = max(down, unavailable_at.get(answer.offering, down))
+    return unavailable_at
 
 
 def _granted_since(
@@ -147,13 +151,13 @@ def _granted_since(
     now: datetime,
 ) -> dict[Offering, datetime]:
     """Return offerings that granted as many machines repeatedly and refused none since."""
-    found: dict[Offering, list[datetime]] = {}
+    granted_at: dict[Offering, list[datetime]] = {}
     for answer in ordered:
         down = down_at.get(answer.offering)
         if answer.granted and answer.nodes >= nodes and (down is None or answer.at > down):
-            found.setdefault(answer.offering, []).append(answer.at)
+            granted_at.setdefault(answer.offering, []).append(answer.at)
     return {
         offering: times[0]
-        for offering, times in found.items()
+        for offering, times in granted_at.items()
         if times[-1] - times[0] >= APART and now - times[-1] <= _FRESH
     }

@@ -26,10 +26,10 @@ _KNOWN = (
 )  # while a job waits, the next answer comes within this time
 
 
-def outage_end_rates(seen: Exposure, spots: int) -> tuple[float, ...]:
+def outage_end_rates(exposure: Exposure, spots: int) -> tuple[float, ...]:
     """Return ends of an outage per hour by age, for this many Spot offerings."""
     prior = tuple(rate * spots**0.5 for rate in OUTAGE_PRIOR)
-    return seen.rates(prior, _WEIGHT)
+    return exposure.rates(prior, _WEIGHT)
 
 
 def failover_probability(hops: tuple[int, int], spots: int) -> float:
@@ -37,16 +37,16 @@ def failover_probability(hops: tuple[int, int], spots: int) -> float:
 
     ``hops``: evictions, and how many of them another offering replaced at once.
     """
-    evictions, found = hops
-    return (_HOP_WEIGHT * (1 - _ALIKE ** (spots - 1)) + found) / (_HOP_WEIGHT + evictions)
+    evictions, failovers = hops
+    return (_HOP_WEIGHT * (1 - _ALIKE ** (spots - 1)) + failovers) / (_HOP_WEIGHT + evictions)
 
 
-def expected_aftermath(past: CapacityHistory, spots: int) -> EvictionWait:
+def expected_aftermath(history: CapacityHistory, spots: int) -> EvictionWait:
     """Return the expected wait after each eviction of a job with ``spots`` offerings."""
-    of = outage_end_rates(past.outages, spots)
+    of = outage_end_rates(history.outages, spots)
     p50, p90 = (residual_life_quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
-    share = 1 - failover_probability(past.regrants, spots)
-    return EvictionWait(share=share, p50=p50, p90=p90, seen=_WEIGHT + sum(past.outages.ends))
+    share = 1 - failover_probability(history.regrants, spots)
+    return EvictionWait(share=share, p50=p50, p90=p90, outages=_WEIGHT + sum(history.outages.ends))
 
 
 def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
@@ -59,18 +59,18 @@ def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now:
 
 
 def expected_wait(
-    shortages: Sequence[Shortage], past: CapacityHistory, now: datetime
+    shortages: Sequence[Shortage], history: CapacityHistory, now: datetime
 ) -> RemainingTime | None:
     """Return seconds until one of a job's Spot offerings accepts, while all refuse.
 
     None where the last refusal is too old for an outage that a job still waits in: then the first
     request since is under way and its answer is unknown.
     """
-    if past.refused_at is None or now - past.refused_at > _KNOWN:
+    if history.refused_at is None or now - history.refused_at > _KNOWN:
         return None
-    unseen = 0.0 if past.outage_seen else UNSEEN_OUTAGE_S
+    unseen = 0.0 if history.is_outage_start_observed else UNSEEN_OUTAGE_S
     age = ((now - max(s.since for s in shortages)).total_seconds() + unseen) / _HOUR
-    of = outage_end_rates(past.outages, len(shortages))
+    of = outage_end_rates(history.outages, len(shortages))
     p10, p50, p90 = (
         residual_life_quantile(of, max(age, 0.0), share) * _HOUR for share in (0.1, 0.5, 0.9)
     )

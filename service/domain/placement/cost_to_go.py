@@ -29,7 +29,7 @@ class CostModel:
     evictions: tuple[float, ...]
     returns: tuple[float, ...]  # of capacity, when everything was refused
     elsewhere: float  # odds that another offering takes an evicted job at once
-    sure: float = 1.0  # odds that a move from on demand back to Spot finds some; 0: none is made
+    return_probability: float = 1.0  # that a move from on demand finds Spot; 0: none is made
 
     @property
     def to_leave(self) -> float:
@@ -71,7 +71,7 @@ class CostToGo:
 
     def cost_of_move(self, work: float, slack: float, outage: int) -> float:
         """Return the cost of leaving on demand for Spot now, which may refuse."""
-        sure, starts = self.terms.sure, self.cost_of_start(work, slack)
+        sure, starts = self.terms.return_probability, self.cost_of_start(work, slack)
         if sure == 1:
             return starts
         cold = self.terms.cold_start
@@ -141,29 +141,29 @@ class _Solver:
         self.wait: list[SlackTable] = [empty]
         self.on_demand: list[SlackTable] = [empty]
         self.start: list[list[float]] = [[0.0] * len(slack)]
-        d, lost = terms.cold_start, terms.lost
+        d, lost_work = terms.cold_start, terms.lost
         self.after_start = [_interpolation_point(slack, s - d) for s in slack]
         self.after_half = [_interpolation_point(slack, s - d / 2) for s in slack]
-        self.after_loss = [_interpolation_point(slack, s - lost) for s in slack]
-        self.dies_cold = 1 - 2.718281828459045 ** (-terms.evictions[0] * d)
+        self.after_loss = [_interpolation_point(slack, s - lost_work) for s in slack]
+        self.cold_eviction_probability = 1 - 2.718281828459045 ** (-terms.evictions[0] * d)
 
-    def step(self, work: float, more: float) -> None:
-        """Solve the row for ``more`` hours of work beyond the last row."""
+    def step(self, work: float, hours: float) -> None:
+        """Solve the row that is ``hours`` of work beyond the last row."""
         points = len(self.slack)
         for table, price in ((self.spot, self.terms.ratio), (self.on_demand, 1.0)):
-            table.append([[v + price * more for v in row] for row in table[-1]])
-        self.wait.append([[v + more for v in row] for row in self.wait[-1]])
-        self.start.append([v + self.terms.ratio * more for v in self.start[-1]])
+            table.append([[v + price * hours for v in row] for row in table[-1]])
+        self.wait.append([[v + hours for v in row] for row in self.wait[-1]])
+        self.start.append([v + self.terms.ratio * hours for v in self.start[-1]])
         for j in range(points):
             for _ in range(_SWEEPS):
-                self._on_demand(j, work, more)
+                self._on_demand(j, work, hours)
                 self._wait(j)
                 self._start(j)
-                self._spot(j, more)
+                self._spot(j, hours)
 
-    def _on_demand(self, j: int, work: float, more: float) -> None:
+    def _on_demand(self, j: int, work: float, hours: float) -> None:
         terms, now, last = self.terms, self.on_demand[-1], self.on_demand[-2]
-        if not terms.sure or self.slack[j] < terms.to_enter:
+        if not terms.return_probability or self.slack[j] < terms.to_enter:
             for b in _PHASES:
                 now[b][j] = work
             return
@@ -171,18 +171,18 @@ class _Solver:
         for b in _PHASES:
             ages = 1 / WIDTHS[b]
             older = now[b + 1][j] if ages else 0.0
-            above, below = last[b][j] + more + ages * more * older, 1 + ages * more
-            moves = terms.returns[b] * more
-            then = start if terms.sure == 1 else self._after_move(j, b, start)
+            above, below = last[b][j] + hours + ages * hours * older, 1 + ages * hours
+            moves = terms.returns[b] * hours
+            then = start if terms.return_probability == 1 else self._after_move(j, b, start)
             stay = above / below
             now[b][j] = min(stay, (above + moves * then) / (below + moves))
 
     def _after_move(self, j: int, b: int, start: float) -> float:
         """Return the cost of having left on demand before Spot answers."""
-        sure = self.terms.sure
-        return sure * start + (1 - sure) * self._down(j, b)
+        sure = self.terms.return_probability
+        return sure * start + (1 - sure) * self._outage_cost(j, b)
 
-    def _down(self, j: int, b: int) -> float:
+    def _outage_cost(self, j: int, b: int) -> float:
         """Return the cost when Spot refuses: wait, or start on demand."""
         return min(self.wait[-1][b][j], self._begin_on_demand(j, b))
 
@@ -200,40 +200,43 @@ class _Solver:
         time, start = self.slack[j] - self.slack[j - 1], self.start[-1][j]
         for b in _PHASES:
             ages, back = time / WIDTHS[b], self.terms.returns[b] * time
-            older = self._down(j, b + 1) if ages else 0.0
-            above = self._down(j - 1, b) + ages * older + back * start
+            older = self._outage_cost(j, b + 1) if ages else 0.0
+            above = self._outage_cost(j - 1, b) + ages * older + back * start
             now[b][j] = above / (1 + ages + back)
 
     def _start(self, j: int) -> None:
         terms, d = self.terms, self.terms.cold_start
         if self.slack[j] < terms.to_enter:
-            self.start[-1][j] = self._down(j, 0)
+            self.start[-1][j] = self._outage_cost(j, 0)
             return
         warm = terms.ratio * d + _interpolate(self.spot[-1][0], self.after_start[j])
         i, u = self.after_half[j]
         cold = terms.ratio * d / 2 + self._evicted(i) * (1 - u) + self._evicted(i + 1) * u
-        self.start[-1][j] = (1 - self.dies_cold) * warm + self.dies_cold * cold
+        evicted = self.cold_eviction_probability
+        self.start[-1][j] = (1 - evicted) * warm + evicted * cold
 
     def _evicted(self, j: int) -> float:
-        down = self._down(j, 0)
+        down = self._outage_cost(j, 0)
         q = self.terms.elsewhere
         return q * min(self.start[-1][j], down) + (1 - q) * down
 
-    def _spot(self, j: int, more: float) -> None:
+    def _spot(self, j: int, hours: float) -> None:
         terms, now, last = self.terms, self.spot[-1], self.spot[-2]
         if self.slack[j] < terms.to_leave:
             for a in _PHASES:
                 now[a][j] = self._begin_on_demand(j, 0)
             return
         i, u = self.after_loss[j]
-        gone = self._evicted(i) * (1 - u) + self._evicted(i + 1) * u + terms.ratio * terms.lost
+        eviction_cost = (
+            self._evicted(i) * (1 - u) + self._evicted(i + 1) * u + terms.ratio * terms.lost
+        )
         for a in _PHASES:
-            ages, dies = more / WIDTHS[a], terms.evictions[a] * more
+            ages, dies = hours / WIDTHS[a], terms.evictions[a] * hours
             older = now[a + 1][j] if ages else 0.0
-            above = last[a][j] + terms.ratio * more + ages * older + dies * gone
+            above = last[a][j] + terms.ratio * hours + ages * older + dies * eviction_cost
             now[a][j] = above / (1 + ages + dies)
 
 
-def _interpolate(values: list[float], place: tuple[int, float]) -> float:
-    i, u = place
+def _interpolate(values: list[float], point: tuple[int, float]) -> float:
+    i, u = point
     return values[i] * (1 - u) + values[i + 1] * u

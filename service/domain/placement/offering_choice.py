@@ -64,7 +64,7 @@ class OfferingState:
 
 
 @dataclass(frozen=True, kw_only=True)
-class WorkLeft:
+class RemainingWork:
     """The work left of a job, and the constraints on it."""
 
     steps: int
@@ -89,173 +89,175 @@ class WorkLeft:
 class OfferingChoice:
     """Offerings to request, best first; if there are none, why and until when."""
 
-    places: tuple[OfferingState, ...] = ()
+    states: tuple[OfferingState, ...] = ()
     why: str = ""
-    look_at: datetime | None = None
+    check_at: datetime | None = None
     again_at: datetime | None = None  # the moment that ``why`` names
     record: Mapping[str, Any] | None = None  # what it rests on
 
 
 def choose(
-    places: Sequence[OfferingState],
-    work: WorkLeft,
+    states: Sequence[OfferingState],
+    work: RemainingWork,
     job_id: str,
     now: datetime,
     most_nodes: int,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> OfferingChoice:
-    """Choose the offerings to request now; ``places`` are in the order of the plan."""
-    forbidden = {p.offering: _why_forbidden(p, work.terms) for p in places}
-    allowed = [p for p in places if not forbidden[p.offering]]
+    """Choose the offerings to request now; ``states`` are in the order of the plan."""
+    forbidden = {s.offering: _why_forbidden(s, work.terms) for s in states}
+    allowed = [s for s in states if not forbidden[s.offering]]
     if not allowed:
         why = "; ".join(f"{offering} {fault}" for offering, fault in forbidden.items())
         return OfferingChoice(
-            why=f"No offering is available now: {why}.", look_at=now + RECHECK_INTERVAL
+            why=f"No offering is available now: {why}.", check_at=now + RECHECK_INTERVAL
         )
-    bought = work.terms.buys([p.offering for p in allowed])
-    allowed = [p for p in allowed if p.offering in bought]
-    free = [p for p in allowed if not _is_in_backoff(p, most_nodes, now)]
+    bought = work.terms.buys([s.offering for s in allowed])
+    allowed = [s for s in allowed if s.offering in bought]
+    free = [s for s in allowed if not _is_in_backoff(s, most_nodes, now)]
     if not free:
         return _choice_in_backoff(allowed, job_id, now)
-    found = build_situation(allowed, work, now, most_nodes, past=past)
-    decision = policy.choose(found)
+    situation = build_situation(allowed, work, now, most_nodes, history=history)
+    decision = policy.choose(situation)
     if decision.kind is DecisionKind.WAIT or decision.candidate is None:
-        return OfferingChoice(why=decision.why, look_at=now + timedelta(seconds=decision.again_s))
-    first = [p for p in free if p.offering == decision.candidate.offering]
-    others = sorted((p for p in free if p not in first), key=lambda p: p.price.hourly)
-    record = found.as_dict() | {"figures": decision.figures} if len(places) > 1 else None
-    return OfferingChoice(places=(*first, *others), why=decision.why, record=record)
+        return OfferingChoice(why=decision.why, check_at=now + timedelta(seconds=decision.again_s))
+    first = [s for s in free if s.offering == decision.candidate.offering]
+    fallbacks = sorted((s for s in free if s not in first), key=lambda s: s.price.hourly)
+    record = situation.as_dict() | {"figures": decision.figures} if len(states) > 1 else None
+    return OfferingChoice(states=(*first, *fallbacks), why=decision.why, record=record)
 
 
 def deadline_risk(
-    places: Sequence[OfferingState],
-    work: WorkLeft,
-    held: CurrentHold | None,
+    states: Sequence[OfferingState],
+    work: RemainingWork,
+    hold: CurrentHold | None,
     now: datetime,
     nodes: int,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> Decision | None:
     """Return what the deadline demands of a job on Spot or waiting for it; None if nothing.
 
     Where on demand is excluded, the only warning is that Spot will miss the deadline even without
     another eviction; with `on_deadline_risk: cancel` that ends the job.
     """
-    terms, here = work.terms, held.key[0] if held else None
-    allowed = [p for p in places if not _why_forbidden(p, terms) or p.offering == here]
-    bought = [here] if here else terms.buys([p.offering for p in allowed])
+    terms, current = work.terms, hold.key[0] if hold else None
+    allowed = [s for s in states if not _why_forbidden(s, terms) or s.offering == current]
+    bought = [current] if current else terms.buys([s.offering for s in allowed])
     if any(offering.capacity_type is CapacityType.ON_DEMAND for offering in bought):
         return None
-    known = allowed or [p for p in places if p.offering.capacity_type is CapacityType.SPOT]
-    if terms.deadline is None or not known:
+    pool = allowed or [s for s in states if s.offering.capacity_type is CapacityType.SPOT]
+    if terms.deadline is None or not pool:
         return None
-    found = build_situation(known, work, now, nodes, held, past)
-    decision = policy.choose_for_deadline(found)
+    situation = build_situation(pool, work, now, nodes, hold, history)
+    decision = policy.choose_for_deadline(situation)
     ends = terms.on_deadline_risk is OnRisk.CANCEL
     if decision is not None and decision.kind is DecisionKind.RUN and not ends:
         return decision
-    return _missed_deadline(found, known, full_price=not ends)
+    return _missed_deadline(situation, pool, full_price=not ends)
 
 
 def _missed_deadline(
-    found: PolicyState, allowed: Sequence[OfferingState], *, full_price: bool
+    situation: PolicyState, allowed: Sequence[OfferingState], *, full_price: bool
 ) -> Decision | None:
     """Return a warning if Spot misses the deadline even without an eviction; else None."""
-    starts = min(candidate.cold_start_s for candidate in found.candidates)
-    cold = found.held.cold_left_s if found.held else starts
-    if found.left_s is None or found.left_s >= found.work_s + found.margin_s + cold:
+    starts = min(candidate.cold_start_s for candidate in situation.candidates)
+    cold = situation.held.cold_left_s if situation.held else starts
+    if situation.left_s is None or situation.left_s >= situation.work_s + situation.margin_s + cold:
         return None
     why = "Even without another eviction, Spot is likely to miss it."
-    if full_price and all(p.offering.capacity_type is CapacityType.SPOT for p in allowed):
+    if full_price and all(s.offering.capacity_type is CapacityType.SPOT for s in allowed):
         why = f"{why} The job's plan has no on-demand offering."
-    elif full_price and all(c.spot for c in found.candidates):
+    elif full_price and all(c.spot for c in situation.candidates):
         why = f"{why} On-demand capacity is sold out."
-    return Decision(kind=DecisionKind.STAY, candidate=None, again_s=found.step_s, why=why)
+    return Decision(kind=DecisionKind.STAY, candidate=None, again_s=situation.step_s, why=why)
 
 
 def back_to_spot(
-    places: Sequence[OfferingState],
-    work: WorkLeft,
-    held: CurrentHold,
+    states: Sequence[OfferingState],
+    work: RemainingWork,
+    hold: CurrentHold,
     now: datetime,
     nodes: int,
-    past: CapacityHistory = NO_HISTORY,
+    history: CapacityHistory = NO_HISTORY,
 ) -> Decision | None:
     """Return the decision to move a job from on demand to Spot; None while it stays.
 
     The present machines are released before Spot is requested, so signals must say that Spot would
     accept. The deadline then relies on other on-demand capacity should Spot refuse.
     """
-    if held.key[0].capacity_type is CapacityType.SPOT:
+    if hold.key[0].capacity_type is CapacityType.SPOT:
         return None
     terms = work.terms
-    allowed = [p for p in places if not _why_forbidden(p, terms) or p.offering == held.key[0]]
-    open_ = [p for p in allowed if not _is_in_backoff(p, nodes, now)]
-    again = {p.offering for p in open_ if not _why_forbidden(p, terms)}
-    found = build_situation(allowed, work, now, nodes, held, past)
-    candidates = tuple(replace(c, again=c.offering in again) for c in found.candidates)
+    allowed = [s for s in states if not _why_forbidden(s, terms) or s.offering == hold.key[0]]
+    open_ = [s for s in allowed if not _is_in_backoff(s, nodes, now)]
+    requestable = {s.offering for s in open_ if not _why_forbidden(s, terms)}
+    situation = build_situation(allowed, work, now, nodes, hold, history)
+    candidates = tuple(replace(c, again=c.offering in requestable) for c in situation.candidates)
     if terms.deadline is not None and not any(c.again and not c.spot for c in candidates):
         return None
-    decision = policy.choose(replace(found, candidates=candidates))
+    decision = policy.choose(replace(situation, candidates=candidates))
     goes = decision.kind is DecisionKind.RUN and decision.candidate and decision.candidate.spot
     return decision if goes else None
 
 
 def build_situation(
-    places: Sequence[OfferingState],
-    work: WorkLeft,
+    states: Sequence[OfferingState],
+    work: RemainingWork,
     now: datetime,
     nodes: int,
-    held: CurrentHold | None = None,
-    past: CapacityHistory = NO_HISTORY,
+    hold: CurrentHold | None = None,
+    history: CapacityHistory = NO_HISTORY,
 ) -> PolicyState:
     """Build the policy's input; on demand in backoff is excluded as a fallback."""
-    chosen = places[0].option
+    chosen = states[0].option
     deadline = work.terms.deadline
     return PolicyState(
         work_s=work.seconds(chosen),
         left_s=None if deadline is None else forecast.seconds_until(deadline, now),
         candidates=tuple(
-            _candidate(p, chosen, nodes, now, past)
-            for p in places
-            if p.offering.capacity_type is CapacityType.SPOT
-            or (held is not None and p.offering == held.key[0])
-            or not _is_in_backoff(p, nodes, now)
+            _candidate(s, chosen, nodes, now, history)
+            for s in states
+            if s.offering.capacity_type is CapacityType.SPOT
+            or (hold is not None and s.offering == hold.key[0])
+            or not _is_in_backoff(s, nodes, now)
         ),
-        held=held,
-        lost_s=_first_spot_option(places).undone_seconds(work.checkpoint_s),
+        held=hold,
+        lost_s=_first_spot_option(states).undone_seconds(work.checkpoint_s),
         margin_s=work.margin(chosen),
         retry_s=FIRST_BACKOFF.total_seconds(),
-        outage_s=_outage_seconds(places, nodes, now),
-        outage_seen=past.outage_seen,
-        outages=past.outages,
-        moves=_move_mode(places, past),
-        hops=past.hops,
-        returned=past.returned,
+        outage_s=_outage_seconds(states, nodes, now),
+        outage_seen=history.is_outage_start_observed,
+        outages=history.outages,
+        moves=_move_mode(states, history),
+        hops=history.hops,
+        returned=history.returned,
         leave_s=work.leave_s,
     )
 
 
-def _first_spot_option(places: Sequence[OfferingState]) -> Option:
+def _first_spot_option(states: Sequence[OfferingState]) -> Option:
     """Return the plan's first Spot option: on demand it saves only once an hour."""
-    options = [p.option for p in places]
+    options = [s.option for s in states]
     spots = (o for o in options if o.offering.capacity_type is CapacityType.SPOT)
     return next(spots, options[0])
 
 
-def _move_mode(places: Sequence[OfferingState], past: CapacityHistory) -> MoveMode:
+def _move_mode(states: Sequence[OfferingState], history: CapacityHistory) -> MoveMode:
     """Return how the job may move to Spot; without any signal it stays."""
-    spots = [p for p in places if p.offering.capacity_type is CapacityType.SPOT]
-    known = any(p.has_signals or p.offering in past.granted_since for p in spots)
-    return MoveMode.LEAVES_FIRST if known else MoveMode.STAYS
+    spots = [s for s in states if s.offering.capacity_type is CapacityType.SPOT]
+    has_signals = any(s.has_signals or s.offering in history.granted_since for s in spots)
+    return MoveMode.LEAVES_FIRST if has_signals else MoveMode.STAYS
 
 
-def _outage_seconds(places: Sequence[OfferingState], nodes: int, now: datetime) -> float:
+def _outage_seconds(states: Sequence[OfferingState], nodes: int, now: datetime) -> float:
     """Return seconds since every Spot offering refuses; 0 if one is untried or accepted.
 
     An offering that refused more machines counts as untried for fewer.
     """
-    spots = [p.shortage for p in places if p.offering.capacity_type is CapacityType.SPOT]
-    since = [found.since for found in spots if found is not None and nodes >= found.nodes]
+    spots = [s.shortage for s in states if s.offering.capacity_type is CapacityType.SPOT]
+    since = [
+        shortage.since for shortage in spots if shortage is not None and nodes >= shortage.nodes
+    ]
     return (now - max(since)).total_seconds() if since and len(since) == len(spots) else 0.0
 
 
@@ -266,58 +268,60 @@ def gpus_per_machine(vm_size: str) -> int:
 
 
 def _candidate(
-    place: OfferingState, chosen: Option, nodes: int, now: datetime, past: CapacityHistory
+    state: OfferingState, chosen: Option, nodes: int, now: datetime, history: CapacityHistory
 ) -> Candidate:
-    option = place.option
-    down_at = past.last_unavailable.get(option.offering)
-    given = past.granted_since.get(option.offering)
-    signs = [since for since in (place.likely_since, given) if since is not None]
-    band = past.bands.get(option.offering)  # None: Azure has told none, and the plan's rate holds
+    option = state.option
+    down_at = history.last_unavailable.get(option.offering)
+    granted_since = history.granted_since.get(option.offering)
+    signs = [since for since in (state.likely_since, granted_since) if since is not None]
+    band = history.bands.get(option.offering)  # None: Azure told none; the plan's rate holds
     planned = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
     return Candidate(
         offering=option.offering,
         nodes=nodes,
-        hourly=float(place.price.hourly) * nodes,
+        hourly=float(state.price.hourly) * nodes,
         cold_start_s=option.recovery_seconds,
         speed=chosen.seconds_per_step / option.seconds_per_step,
-        move_dollars=place.egress,
+        move_dollars=state.egress,
         evictions_per_hour=planned * policy.HOUR if band is None else nodes * band,
-        holds=place.experience.holds,
-        refused_s=0.0 if _is_in_backoff(place, nodes, now) else None,
+        holds=state.experience.holds,
+        refused_s=0.0 if _is_in_backoff(state, nodes, now) else None,
         down_s=None if down_at is None else (now - down_at).total_seconds(),
-        evicted_s=place.experience.evicted_s,
+        evicted_s=state.experience.evicted_s,
         likely_s=(now - max(signs)).total_seconds() if signs else None,
     )
 
 
-def _why_forbidden(place: OfferingState, terms: JobConstraints) -> str:
-    return terms.forbids(place.offering, place.price, gpus_per_machine(place.offering.vm_size))
+def _why_forbidden(state: OfferingState, terms: JobConstraints) -> str:
+    return terms.forbids(state.offering, state.price, gpus_per_machine(state.offering.vm_size))
 
 
-def _is_in_backoff(place: OfferingState, nodes: int, now: datetime) -> bool:
-    return place.shortage is not None and place.shortage.covers(now, nodes)
+def _is_in_backoff(state: OfferingState, nodes: int, now: datetime) -> bool:
+    return state.shortage is not None and state.shortage.covers(now, nodes)
 
 
 def _choice_in_backoff(
     allowed: Sequence[OfferingState], job_id: str, now: datetime
 ) -> OfferingChoice:
-    known = [p.shortage for p in allowed if p.shortage]
-    first = min(known, key=lambda s: s.ends_at)
+    shortages = [state.shortage for state in allowed if state.shortage]
+    first = min(shortages, key=lambda s: s.ends_at)
     later = first.ends_at + _jitter(job_id, first.ends_at)
-    look_at = min(later, now + RECHECK_INTERVAL)
-    return OfferingChoice(why=_why_sold_out(known, first), look_at=look_at, again_at=first.ends_at)
+    check_at = min(later, now + RECHECK_INTERVAL)
+    return OfferingChoice(
+        why=_why_sold_out(shortages, first), check_at=check_at, again_at=first.ends_at
+    )
 
 
-def _why_sold_out(known: Sequence[Shortage], first: Shortage) -> str:
+def _why_sold_out(shortages: Sequence[Shortage], first: Shortage) -> str:
     if not first.in_a_row:  # it was not asked for: the quota of cores is used up
-        again = humanize.format_time(first.ends_at)
-        return f"{humanize.as_sentence(first.reason)} The next check is at {again}."
+        next_check = humanize.format_time(first.ends_at)
+        return f"{humanize.as_sentence(first.reason)} The next check is at {next_check}."
     many = "once" if first.in_a_row == 1 else f"{first.in_a_row} times in a row"
-    others = len(known) - 1
-    more = f", nor for the {others} other offerings of the plan" if others else ""
+    other_count = len(shortages) - 1
+    scope = f", nor for the {other_count} other offerings of the plan" if other_count else ""
     size = f"{first.nodes} or more machines of " if first.nodes > 1 else ""
     return (
-        f"Azure has no capacity for {size}{first.offering}{more}: refused {many} since "
+        f"Azure has no capacity for {size}{first.offering}{scope}: refused {many} since "
         f"{humanize.format_time(first.since, first.ends_at)}"
         f" ({humanize.as_sentence(first.reason).rstrip('.')}). "
         f"The next request is at {humanize.format_time(first.ends_at)}."

@@ -63,7 +63,7 @@ def likely_since(score: ScoreRecord | None, machines: int, now: datetime) -> dat
 
 
 def order_by_score(
-    places: Sequence[offering_choice.OfferingState],
+    states: Sequence[offering_choice.OfferingState],
     scores: Mapping[SpotPool, ScoreRecord],
     machines: int,
     now: datetime,
@@ -73,23 +73,23 @@ def order_by_score(
     An offering that we have held machines of keeps its position.
     """
     ordered: list[offering_choice.OfferingState] = []
-    for _, group in groupby(_number_classes(places), key=lambda pair: pair[0]):
-        alike = [place for _, place in group]
+    for _, group in groupby(_number_classes(states), key=lambda pair: pair[0]):
+        alike = [state for _, state in group]
         ordered += sorted(alike, key=lambda p: _rank(p, scores, machines, now))
     return ordered
 
 
 def _number_classes(
-    places: Sequence[offering_choice.OfferingState],
+    states: Sequence[offering_choice.OfferingState],
 ) -> list[tuple[int, offering_choice.OfferingState]]:
     """Return each offering with the number of its run of untried ones at one price."""
-    found: list[tuple[int, offering_choice.OfferingState]] = []
+    numbered: list[tuple[int, offering_choice.OfferingState]] = []
     number, first = 0, None
-    for place in places:
-        if first is None or not _is_same_class(first, place):
-            number, first = number + 1, place
-        found.append((number, place))
-    return found
+    for state in states:
+        if first is None or not _is_same_class(first, state):
+            number, first = number + 1, state
+        numbered.append((number, state))
+    return numbered
 
 
 def _is_same_class(
@@ -103,10 +103,10 @@ def _is_same_class(
 
 
 def _rank(
-    place: offering_choice.OfferingState,
+    state: offering_choice.OfferingState,
     scores: Mapping[SpotPool, ScoreRecord],
     machines: int,
     now: datetime,
 ) -> int:
-    told = scores.get(spot_pool_of(place.offering))
-    return _ORDER[told.score] if told and told.is_valid_for(now, machines) else _UNKNOWN
+    record = scores.get(spot_pool_of(state.offering))
+    return _ORDER[record.score] if record and record.is_valid_for(now, machines) else _UNKNOWN

@@ -25,17 +25,17 @@ from service.domain.spot.age_hazard import HOLD_PRIOR, OUTAGE_PRIOR, bucket_of, 
 from service.domain.spot.eviction_hazard import hold_rates
 
 HOUR = 3600.0
-_STEP = 1.25  # inputs of the solution are rounded to such steps, so that it is seldom redone
-_COARSE = 1.5  # the same of rates, on which a choice hangs less
-_SURE = 1e-6  # hours: sums of floats
-_MOVE = 0.1  # of what staying costs: what a move between Spot candidates must save beyond its cost
-_FAR = 24 * HOUR  # a hold is not counted on for longer
+_ROUNDING_STEP = 1.25  # of the solution's inputs, so that it is seldom redone
+_RATE_STEP = 1.5  # the same of rates, on which a choice hangs less
+_TOLERANCE = 1e-6  # hours: sums of floats
+_MIN_SAVING = 0.1  # of what staying costs: by a move between Spot candidates, beyond its cost
+_MAX_HOLD_SECONDS = 24 * HOUR  # a hold is not counted on for longer
 _SHORTEST_START = 1.0  # second: the grid of the solution is made of cold starts
 _LOST_STEPS = 12  # of a cold start: what an eviction undoes is rounded up to such steps
-_SIGNS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
-_SIGNS_RIGHT = 0.8  # ... and how many of them find Spot
-_GOES_ON = "Stays on demand: no sign of Spot capacity is worth a move."
-_PARTS = 8  # probabilities are rounded to multiples of 1/8
+_SIGNALS_WEIGHT = 5.0  # moves on a sign that the prior counts for ...
+_SIGNAL_PRECISION = 0.8  # ... and how many of them find Spot
+_STAYS_ON_DEMAND = "Stays on demand: no sign of Spot capacity is worth a move."
+_PROBABILITY_STEPS = 8  # probabilities are rounded to multiples of 1/8
 
 
 def choose(now: PolicyState) -> Decision:
@@ -46,9 +46,9 @@ def choose(now: PolicyState) -> Decision:
     decided = choose_for_deadline(now)
     if decided is not None:
         return decided
-    held = now.holding
-    if held is not None and held.spot:
-        return _stay_or_move(now, held)
+    current = now.holding
+    if current is not None and current.spot:
+        return _stay_or_move(now, current)
     return _choose_with_slack(now, net, _slack(now, now.left_s, net))
 
 
@@ -68,10 +68,10 @@ def rank_spot(now: PolicyState) -> list[Candidate]:
 
 def useful_price(now: PolicyState, spot: Candidate) -> float:
     """Return dollars per hour of work, with cold start, losses and egress over the hold."""
-    horizon = min(now.work_s / spot.speed + spot.cold_start_s, _FAR)
-    lasts = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
-    useful = lasts - min(spot.cold_start_s + now.lost_s, 0.9 * lasts)
-    return (spot.hourly * lasts / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
+    horizon = min(now.work_s / spot.speed + spot.cold_start_s, _MAX_HOLD_SECONDS)
+    lifetime = mean_residual_life(_rates(now, spot), spot.up_s / HOUR, horizon / HOUR) * HOUR
+    useful = lifetime - min(spot.cold_start_s + now.lost_s, 0.9 * lifetime)
+    return (spot.hourly * lifetime / HOUR + spot.move_dollars) / (spot.speed * useful / HOUR)
 
 
 def _rates(now: PolicyState, spot: Candidate) -> tuple[float, ...]:
@@ -83,31 +83,31 @@ def _deadline_fallback(now: PolicyState) -> Candidate | None:
     paid = [c for c in now.candidates if not c.spot and c.again]
     if not paid or now.left_s is None:
         return None
-    left = now.left_s - now.margin_s - now.step_s
-    in_time = [c for c in paid if c.cold_start_s + now.work_s / c.speed <= left]
+    remaining_s = now.left_s - now.margin_s - now.step_s
+    in_time = [c for c in paid if c.cold_start_s + now.work_s / c.speed <= remaining_s]
     soonest = min(paid, key=lambda c: c.cold_start_s + now.work_s / c.speed)
     return min(in_time, key=lambda c: c.price, default=soonest)
 
 
-def _slack(now: PolicyState, left_s: float, net: Candidate) -> float:
+def _slack(now: PolicyState, remaining_s: float, net: Candidate) -> float:
     """Return the hours left beyond the work at the speed of the on-demand fallback."""
     cold = now.held.cold_left_s if now.held else 0.0
-    return (left_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
+    return (remaining_s - now.margin_s - now.work_s / net.speed - cold) / HOUR
 
 
 def _deadline_decision(now: PolicyState, net: Candidate, slack: float) -> Decision | None:
     """Return the decision that the deadline demands at any cost; None if none."""
-    held, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
-    too_late = slack + now.margin_s / HOUR < start - _SURE  # even with what was kept in hand
-    if held is None:
-        if slack - step >= start - _SURE:  # on demand can still begin a step later
+    current, start, step = now.holding, net.cold_start_s / HOUR, now.step_s / HOUR
+    too_late = slack + now.margin_s / HOUR < start - _TOLERANCE  # even with what was kept in hand
+    if current is None:
+        if slack - step >= start - _TOLERANCE:  # on demand can still begin a step later
             return None
         why = "The deadline cannot be met any more; on demand is the soonest."
         return _run(now, net, why if too_late else f"From now on only {net} meets the deadline.")
-    if not held.spot:
+    if not current.spot:
         return None
-    slower = max(0.0, 1 - held.speed / net.speed) * step
-    if slack - slower >= start + now.lost_s / HOUR - _SURE:
+    slower = max(0.0, 1 - current.speed / net.speed) * step
+    if slack - slower >= start + now.lost_s / HOUR - _TOLERANCE:
         return None
     if too_late:
         return _stay(now, "A change to on demand would come too late; this may still be in time.")
@@ -135,9 +135,9 @@ def _best_requestable(now: PolicyState) -> Candidate | None:
     if blind and now.holding is not None and now.holding.spot:
         return None  # a saving is no reason to give up what trains
     for spot in rank_spot(now):
-        rested = spot.refused_s is None or spot.refused_s >= now.retry_s
-        taken = now.held is not None and now.held.key == spot.key
-        if rested and not taken and not (blind and not _is_likely(spot)):
+        is_backoff_over = spot.refused_s is None or spot.refused_s >= now.retry_s
+        is_held = now.held is not None and now.held.key == spot.key
+        if is_backoff_over and not is_held and not (blind and not _is_likely(spot)):
             return spot
     return None
 
@@ -153,26 +153,28 @@ def _return_probability(now: PolicyState) -> float:
     """Return the probability that a move back to Spot is granted."""
     if now.moves is not MoveMode.LEAVES_FIRST:
         return float(now.moves is MoveMode.ASKS_FIRST)
-    moved, found = now.returned
-    right = (_SIGNS_WEIGHT * _SIGNS_RIGHT + found) / (_SIGNS_WEIGHT + moved)
-    return max(round(right * _PARTS), 1) / _PARTS
+    moved, granted = now.returned
+    right = (_SIGNALS_WEIGHT * _SIGNAL_PRECISION + granted) / (_SIGNALS_WEIGHT + moved)
+    return max(round(right * _PROBABILITY_STEPS), 1) / _PROBABILITY_STEPS
 
 
-def _stay_or_move(now: PolicyState, held: Candidate) -> Decision:
+def _stay_or_move(now: PolicyState, current: Candidate) -> Decision:
     """Stay, or move where the rest of the job is cheaper by more than the move costs."""
-    other = _best_requestable(now) if held.price > min(c.price for c in now.candidates) else None
-    if other is not None and _saving(now, held, other) > 0:
-        return _run(now, other, f"{other} is cheaper by more than the move to it costs.")
-    return _stay(now, f"Stays on {held}: no allowed offering is worth a move.")
+    target = (
+        _best_requestable(now) if current.price > min(c.price for c in now.candidates) else None
+    )
+    if target is not None and _saving(now, current, target) > 0:
+        return _run(now, target, f"{target} is cheaper by more than the move to it costs.")
+    return _stay(now, f"Stays on {current}: no allowed offering is worth a move.")
 
 
-def _saving(now: PolicyState, held: Candidate, other: Candidate) -> float:
+def _saving(now: PolicyState, current: Candidate, target: Candidate) -> float:
     """Return the dollars that a move saves beyond the required minimum."""
-    horizon = min(now.work_s / other.speed, _FAR) / HOUR
-    hours = mean_residual_life(_rates(now, other), other.up_s / HOUR, horizon)
-    stays, goes = held.price * hours, other.price * hours
-    cold = other.hourly * other.cold_start_s / HOUR
-    return stays * (1 - _MOVE) - goes - cold - other.move_dollars
+    horizon = min(now.work_s / target.speed, _MAX_HOLD_SECONDS) / HOUR
+    hours = mean_residual_life(_rates(now, target), target.up_s / HOUR, horizon)
+    stay_cost, move_cost = current.price * hours, target.price * hours
+    cold = target.hourly * target.cold_start_s / HOUR
+    return stay_cost * (1 - _MIN_SAVING) - move_cost - cold - target.move_dollars
 
 
 def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decision:
@@ -183,34 +185,34 @@ def _choose_with_slack(now: PolicyState, net: Candidate, slack: float) -> Decisi
             _stay(now, "") if now.held else _run(now, net, f"{net} is the only allowed offering.")
         )
     terms = _cost_model(now, net, best)
-    enters = slack - _hours_until_answer(now) >= terms.to_enter - _SURE
-    asked = _best_requestable(now) if enters else None
+    enters = slack - _hours_until_answer(now) >= terms.to_enter - _TOLERANCE
+    candidate = _best_requestable(now) if enters else None
     if now.held is not None:
         return (
-            _stay(now, _GOES_ON)
-            if asked is None
-            else _return_or_stay(now, asked, terms, net, slack)
+            _stay(now, _STAYS_ON_DEMAND)
+            if candidate is None
+            else _return_or_stay(now, candidate, terms, net, slack)
         )
-    if asked is not None:
-        return _run(now, asked, f"{asked} costs least for an hour of work.")
+    if candidate is not None:
+        return _run(now, candidate, f"{candidate} costs least for an hour of work.")
     if not enters:
         return _run(now, net, f"{_spare_time(slack)} of slack is too little to try Spot again.")
     return _wait_or_pay(now, terms, net, slack)
 
 
 def _return_or_stay(
-    now: PolicyState, asked: Candidate, terms: CostModel, net: Candidate, slack: float
+    now: PolicyState, candidate: Candidate, terms: CostModel, net: Candidate, slack: float
 ) -> Decision:
     """Decide whether to leave on demand for a requestable Spot candidate."""
     work, outage = now.work_s / net.speed / HOUR, bucket_of(_outage_age_seconds(now) / HOUR)
     cost_ahead = solve(terms, _table_size(work), _table_size(slack))
-    goes = cost_ahead.cost_of_move(work, slack, outage) + asked.move_dollars / net.hourly
-    stays = cost_ahead.cost_of_on_demand(work, slack, outage)
-    figures = {"go_dollars": goes * net.hourly, "stay_dollars": stays * net.hourly}
-    if goes >= stays:
-        return _stay(now, _GOES_ON)
-    why = f"{_spare_time(slack)} of slack remain: {asked} is tried again."
-    return replace(_run(now, asked, why, **figures), net=net)
+    move_cost = cost_ahead.cost_of_move(work, slack, outage) + candidate.move_dollars / net.hourly
+    stay_cost = cost_ahead.cost_of_on_demand(work, slack, outage)
+    figures = {"go_dollars": move_cost * net.hourly, "stay_dollars": stay_cost * net.hourly}
+    if move_cost >= stay_cost:
+        return _stay(now, _STAYS_ON_DEMAND)
+    why = f"{_spare_time(slack)} of slack remain: {candidate} is tried again."
+    return replace(_run(now, candidate, why, **figures), net=net)
 
 
 def _wait_or_pay(now: PolicyState, terms: CostModel, net: Candidate, slack: float) -> Decision:
@@ -248,23 +250,26 @@ def _cost_model(now: PolicyState, net: Candidate, best: Candidate) -> CostModel:
     return CostModel(
         ratio=round(best.price / net.price, 2),
         cold_start=cold / HOUR,
-        lost=math.ceil(now.lost_s / unit - _SURE) * unit / HOUR,  # upwards: it is a safe distance
+        # Upwards: it is a safe distance.
+        lost=math.ceil(now.lost_s / unit - _TOLERANCE) * unit / HOUR,
         evictions=_round_rates(_rates(now, best), HOLD_PRIOR),
         returns=_round_rates(capacity_outages.outage_end_rates(now.outages, spots), OUTAGE_PRIOR),
-        elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PARTS) / _PARTS
+        elsewhere=round(capacity_outages.failover_probability(now.hops, spots) * _PROBABILITY_STEPS)
+        / _PROBABILITY_STEPS
         if spots > 1
         else 0.0,
-        sure=_return_probability(now),
+        return_probability=_return_probability(now),
     )
 
 
 def _round_rates(rates: tuple[float, ...], shape: tuple[float, ...]) -> tuple[float, ...]:
     """Return the rates as rounded multiples of the prior, one for young and one for old ages."""
     half = len(shape) // 2
-    times = [rate / usual for rate, usual in zip(rates, shape, strict=True)]
+    times = [rate / prior for rate, prior in zip(rates, shape, strict=True)]
     young, old = (math.prod(part) ** (1 / half) for part in (times[:half], times[half:]))
-    multiples = [_round_to_power(young, _COARSE)] * half + [_round_to_power(old, _COARSE)] * half
-    return tuple(usual * multiple for usual, multiple in zip(shape, multiples, strict=True))
+    young, old = _round_to_power(young, _RATE_STEP), _round_to_power(old, _RATE_STEP)
+    multiples = [young] * half + [old] * half
+    return tuple(prior * multiple for prior, multiple in zip(shape, multiples, strict=True))
 
 
 def _table_size(hours: float) -> float:
@@ -272,7 +277,7 @@ def _table_size(hours: float) -> float:
     return 4.0 ** math.ceil(math.log(max(hours, 0.1), 4.0))
 
 
-def _round_to_power(value: float, step: float = _STEP) -> float:
+def _round_to_power(value: float, step: float = _ROUNDING_STEP) -> float:
     """Return the nearest power of ``step``.
 
     >>> [_round_to_power(x) for x in (1.0, 1.1, 1.2)]
@@ -294,8 +299,10 @@ def _stay(now: PolicyState, why: str) -> Decision:
 
 
 def _wait(now: PolicyState, why: str, **figures: float) -> Decision:
-    again = min(now.step_s, now.retry_s)
-    return Decision(kind=DecisionKind.WAIT, candidate=None, again_s=again, why=why, figures=figures)
+    delay_s = min(now.step_s, now.retry_s)
+    return Decision(
+        kind=DecisionKind.WAIT, candidate=None, again_s=delay_s, why=why, figures=figures
+    )
 
 
 def _spare_time(slack: float) -> str:

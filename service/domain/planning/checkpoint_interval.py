@@ -130,14 +130,14 @@ def plan_interval(
     return best_interval(cadence, stall=stall, upload=on_node / CAPPED, blocks=blocks), cadence
 
 
-def lost_to_eviction(every: float, answered: float) -> tuple[float, float]:
+def lost_to_eviction(interval: float, answered: float) -> tuple[float, float]:
     """Return the seconds of training that an eviction undoes: their mean and their square's mean.
 
-    ``every``: seconds between two saves; ``answered``: share of evictions whose notice came in time
-    for a save. Those lose nothing; of the others each loses a uniform part of ``every``.
+    ``interval``: seconds between two saves; ``answered``: share of evictions whose notice came in
+    time for a save. Those lose nothing; of the others each loses a uniform part of ``interval``.
     """
     unanswered = 1 - answered
-    return unanswered * every / 2, unanswered * every**2 / 3
+    return unanswered * interval / 2, unanswered * interval**2 / 3
 
 
 def seconds_to_save(layout: Layout, trained: int, *, step: float, nodes: int) -> float:
@@ -169,8 +169,8 @@ def spot_interval(progress: Mapping[str, Any]) -> float | None:
 
     The longest interval is that of on demand, and says nothing of Spot.
     """
-    every: float | None = progress.get("save_every")
-    return every if every is not None and every < MOST else None
+    interval: float | None = progress.get("save_every")
+    return interval if interval is not None and interval < MOST else None
 
 
 def _possible(seconds: float) -> bool:

@@ -20,7 +20,7 @@ from service.domain.planning.option import Option
 Z = 1.2816  # standard deviations from the middle to P10 and P90
 PLANNED_SPREAD = 0.25  # of a step's time, as P90: computed and never measured
 MEASURED_SPREAD = 0.10  # measured, but too few to say how they differ
-_ENOUGH = 20  # measured steps say how they differ
+_MIN_STEPS = 20  # measured steps say how they differ
 _DRIFT = 0.04  # standard deviation: other machines, other rows; jobs alike differ by 0.055
 BELIEF = 2.0  # evictions that the plan's rate counts for, as a band's (`eviction_hazard.py`)
 _DOUBT = 1.5  # variance of the log of an outage's mean, times the number of outages observed
@@ -54,14 +54,14 @@ class ObservedProgress:
 
         Times of steps are taken for log-normal: few are much longer than the others.
         """
-        if self.steps < _ENOUGH or self.low <= 0:
+        if self.steps < _MIN_STEPS or self.low <= 0:
             return median, MEASURED_SPREAD
         apart = math.log(self.high / self.low) / (2 * Z)
         unsure = apart**2 * (1 / self.steps + 1 / max(steps, 1))
         return median * math.exp(apart**2 / 2), Z * math.sqrt(_DRIFT**2 + unsure)
 
 
-NOTHING_SEEN = ObservedProgress()
+NO_PROGRESS = ObservedProgress()
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -71,10 +71,10 @@ class EvictionWait:
     share: float  # of evictions after which every offering refuses ...
     p50: float  # ... for this many seconds ...
     p90: float
-    seen: float  # outages that this rests on, the prior's included
+    outages: float  # outages that this rests on, the prior's included
 
 
-NO_WAIT = EvictionWait(share=0.0, p50=1.0, p90=1.0, seen=1.0)
+NO_WAIT = EvictionWait(share=0.0, p50=1.0, p90=1.0, outages=1.0)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,46 +98,46 @@ class ForecastInputs:
     @classmethod
     def of_plan(cls, plan: Mapping[str, Any]) -> Self:
         """Take the figures of the chosen option of a stored plan."""
-        told = plan["options"][0]
-        return cls._of(told, (told["cadence"] or {}).get("answered", 0.0))
+        option = plan["options"][0]
+        return cls._of(option, (option["cadence"] or {}).get("answered", 0.0))
 
     @classmethod
-    def _of(cls, told: Mapping[str, Any], answered: float) -> Self:
-        takes = told["duration_p50"]
+    def _of(cls, option: Mapping[str, Any], answered: float) -> Self:
+        duration = option["duration_p50"]
         return cls(
-            seconds_per_step=told["seconds_per_step"],
-            recovery_seconds=told["recovery_seconds"],
-            checkpoint_seconds=told["checkpoint_seconds"],
-            evictions_per_second=told["expected_evictions"] / takes if takes > 0 else 0.0,
+            seconds_per_step=option["seconds_per_step"],
+            recovery_seconds=option["recovery_seconds"],
+            checkpoint_seconds=option["checkpoint_seconds"],
+            evictions_per_second=option["expected_evictions"] / duration if duration > 0 else 0.0,
             answered=answered,
-            seconds_per_step_p10=told["seconds_per_step_p10"],
-            seconds_per_step_p90=told["seconds_per_step_p90"],
-            verify_seconds=told["verify_seconds"],
+            seconds_per_step_p10=option["seconds_per_step_p10"],
+            seconds_per_step_p90=option["seconds_per_step_p90"],
+            verify_seconds=option["verify_seconds"],
         )
 
-    def as_it_runs(self, every: float | None, *, on_demand: bool) -> Self:
+    def as_it_runs(self, interval: float | None, *, on_demand: bool) -> Self:
         """Return the figures with the interval in force; no evictions on demand."""
         evictions = 0.0 if on_demand else self.evictions_per_second
         return replace(
             self,
             evictions_per_second=evictions,
-            checkpoint_seconds=every or self.checkpoint_seconds,
+            checkpoint_seconds=interval or self.checkpoint_seconds,
         )
 
-    def rate(self, seen: ObservedProgress) -> float:
+    def rate(self, progress: ObservedProgress) -> float:
         """Return evictions per second: the plan's rate updated with the job's own."""
         if self.evictions_per_second <= 0:
             return 0.0
-        hours = BELIEF / self.evictions_per_second + seen.trained_s
-        return (BELIEF + seen.evictions) / hours
+        hours = BELIEF / self.evictions_per_second + progress.trained_s
+        return (BELIEF + progress.evictions) / hours
 
-    def expected(self, work: float, seen: ObservedProgress) -> float:
+    def expected(self, work: float, progress: ObservedProgress) -> float:
         """Return the expected evictions in ``work`` seconds, including those in recoveries."""
-        rate = self.rate(seen)
-        return rate * work / max(1 - rate * self.one_takes[0], 0.05)
+        rate = self.rate(progress)
+        return rate * work / max(1 - rate * self.eviction_moments[0], 0.05)
 
     @property
-    def one_takes(self) -> tuple[float, float]:
+    def eviction_moments(self) -> tuple[float, float]:
         """Return the mean seconds that an eviction costs without a wait, and the mean square.
 
         A recovery, and the work that the eviction undoes.
@@ -146,13 +146,13 @@ class ForecastInputs:
         undone, square = lost_to_eviction(self.checkpoint_seconds, self.answered)
         return recovery + undone, recovery**2 + 2 * recovery * undone + square
 
-    def steps_take(
-        self, measured: float | None, steps: int, seen: ObservedProgress
+    def step_quantiles(
+        self, measured: float | None, steps: int, progress: ObservedProgress
     ) -> tuple[float, float, float]:
         """Return seconds of a step as the mean of ``steps``, at P10, P50 and P90."""
         if measured is None:
             return self.seconds_per_step_p10, self.seconds_per_step, self.seconds_per_step_p90
-        middle, spread = seen.pace(measured, steps)
+        middle, spread = progress.pace(measured, steps)
         return middle * (1 - spread), middle, middle * (1 + spread)
 
 
@@ -164,10 +164,10 @@ class RemainingTime:
     p50: float
     p90: float
 
-    def odds(self, seconds: float) -> float:
+    def probability_within(self, seconds: float) -> float:
         """Return the probability to be done within ``seconds``; log-normal between the three.
 
-        >>> ToCome(p10=50.0, p50=100.0, p90=200.0).odds(100.0)
+        >>> RemainingTime(p10=50.0, p50=100.0, p90=200.0).probability_within(100.0)
         0.5
         """
         if seconds <= 0:
@@ -213,7 +213,7 @@ def forecast_remaining(
     steps: int,
     seconds_per_step: float | None,
     running: bool,
-    seen: ObservedProgress = NOTHING_SEEN,
+    progress: ObservedProgress = NO_PROGRESS,
     after: EvictionWait = NO_WAIT,
 ) -> RemainingTime:
     """Forecast the ``steps`` left; ``running``: machines are there and train.
@@ -222,10 +222,14 @@ def forecast_remaining(
     """
     steps = max(steps, 0)
     start = 0.0 if running or not steps else course.recovery_seconds
-    times = course.steps_take(seconds_per_step, steps, seen)
+    times = course.step_quantiles(seconds_per_step, steps, progress)
     low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
-    calm = RemainingTime(p10=low, p50=middle, p90=high)
-    return calm.after(_evictions_take(course, middle, seen, after)) if middle > 0 else calm
+    without_evictions = RemainingTime(p10=low, p50=middle, p90=high)
+    return (
+        without_evictions.after(_eviction_time(course, middle, progress, after))
+        if middle > 0
+        else without_evictions
+    )
 
 
 def without_evictions(option: Option) -> float:
@@ -239,8 +243,8 @@ def seconds_until(deadline: datetime, now: datetime) -> float:
     return (deadline - now).total_seconds()
 
 
-def _evictions_take(
-    course: ForecastInputs, work: float, seen: ObservedProgress, after: EvictionWait
+def _eviction_time(
+    course: ForecastInputs, work: float, progress: ObservedProgress, after: EvictionWait
 ) -> RemainingTime:
     """Return seconds of all evictions in ``work`` seconds: recovery, lost work and waits.
 
@@ -248,37 +252,37 @@ def _evictions_take(
     log-normal, as the waits themselves are. The rate's uncertainty is skewed, and the waits' own is
     shared by all of them: neither is averaged out by many evictions.
     """
-    counts, expected = BELIEF + seen.evictions, course.expected(work, seen)
-    if expected <= 0 or course.one_takes[0] <= 0:
+    counts, expected = BELIEF + progress.evictions, course.expected(work, progress)
+    if expected <= 0 or course.eviction_moments[0] <= 0:
         return RemainingTime(p10=0.0, p50=0.0, p90=0.0)
-    each, apart, outage = _one_takes(course, after)
-    some = -math.expm1(-counts * math.log1p(expected / counts))
-    many, spread = _counted(expected, 1 + 1 / counts, some)
-    by_chance, chance = _counted(expected, 1.0, -math.expm1(-expected))
+    per_eviction, apart, outage = _eviction_moments(course, after)
+    any_probability = -math.expm1(-counts * math.log1p(expected / counts))
+    many, spread = _count_moments(expected, 1 + 1 / counts, any_probability)
+    by_chance, chance = _count_moments(expected, 1.0, -math.expm1(-expected))
     noise = math.log(1 + apart / by_chance + chance / by_chance**2)
     weight = math.sqrt(max(spread / many**2 - chance / by_chance**2, 0.0) * counts)
-    middle = math.log(many * each) - noise / 2 + weight * math.log(gamma_at(counts, 0.0))
+    middle = math.log(many * per_eviction) - noise / 2 + weight * math.log(gamma_at(counts, 0.0))
 
     def at(share: float) -> float:
-        if share + some <= 1:
+        if share + any_probability <= 1:
             return 0.0
-        z = _NORMAL.inv_cdf(1 - (1 - share) / some)
+        z = _NORMAL.inv_cdf(1 - (1 - share) / any_probability)
         far = math.log(gamma_at(counts, math.copysign(Z, z)) / gamma_at(counts, 0.0)) / Z
         return math.exp(middle + z * math.sqrt(noise + outage + (weight * far) ** 2))
 
     return RemainingTime(p10=at(0.1), p50=at(0.5), p90=at(0.9))
 
 
-def _one_takes(course: ForecastInputs, after: EvictionWait) -> tuple[float, float, float]:
+def _eviction_moments(course: ForecastInputs, after: EvictionWait) -> tuple[float, float, float]:
     """Return mean seconds of one eviction; its variance and the mean's, over the mean's square."""
-    (lost, square), sigma = course.one_takes, math.log(after.p90 / after.p50) / Z
+    (lost_s, square), sigma = course.eviction_moments, math.log(after.p90 / after.p50) / Z
     waits = after.share * after.p50 * math.exp(sigma**2 / 2)
-    squares = square + 2 * lost * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
-    each = lost + waits
-    return each, squares / each**2 - 1, _DOUBT / after.seen * (waits / each) ** 2
+    squares = square + 2 * lost_s * waits + after.share * after.p50**2 * math.exp(2 * sigma**2)
+    mean_s = lost_s + waits
+    return mean_s, squares / mean_s**2 - 1, _DOUBT / after.outages * (waits / mean_s) ** 2
 
 
-def _counted(expected: float, square: float, any_comes: float) -> tuple[float, float]:
+def _count_moments(expected: float, square: float, any_comes: float) -> tuple[float, float]:
     """Return the mean and variance of a number of evictions, given at least one.
 
     ``square``: what E[n (n - 1)] is over the square of the mean; 1: Poisson.

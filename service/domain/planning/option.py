@@ -59,9 +59,9 @@ class Option:
     verify_seconds: float  # after the last step; 0: not verified
     save_seconds: float  # reserved to save and stop
 
-    def undone_seconds(self, every: float | None = None) -> float:
-        """Return the mean training time that an eviction undoes; ``every``: interval in force."""
-        return lost_to_eviction(every or self.checkpoint_seconds, self.answered)[0]
+    def undone_seconds(self, interval: float | None = None) -> float:
+        """Return the mean training time that an eviction undoes; ``interval``: that in force."""
+        return lost_to_eviction(interval or self.checkpoint_seconds, self.answered)[0]
 
     @property
     def answered(self) -> float:
@@ -80,8 +80,8 @@ class Option:
     @classmethod
     def from_dict(cls, data: Mapping[str, Any]) -> Self:
         """Parse what ``as_dict`` returned."""
-        own = cls.__dataclass_fields__.keys() - {"offering", "price"}
-        members = {name: data[name] for name in own}
+        names = cls.__dataclass_fields__.keys() - {"offering", "price"}
+        members = {name: data[name] for name in names}
         money = {name: Decimal(data[name]) for name in ("cost_p50", "cost_p90", "on_demand_cost")}
         offering = Offering(
             region=data["region"],
@@ -116,9 +116,9 @@ def estimate_option(
     """Estimate the whole job there; None if it is evicted too often to advance."""
     recipe = layout.recipe
     per_second = layout.nodes * hazard.evictions_per_hour / 3600
-    every, cadence = _cadence(offering, price, layout, step, hazard)
-    lost = hazard.recovery_seconds + lost_to_eviction(every, _answered(cadence))[0]
-    useful = 1 - per_second * lost  # of the time, once evictions and recoveries are paid for
+    interval, cadence = _cadence(offering, price, layout, step, hazard)
+    lost_s = hazard.recovery_seconds + lost_to_eviction(interval, _answered(cadence))[0]
+    useful = 1 - per_second * lost_s  # of the time, once evictions and recoveries are paid for
     if useful <= 0:
         return None
     start = hazard.recovery_seconds
@@ -127,7 +127,7 @@ def estimate_option(
     evictions = per_second * (start + work) / useful
     many = per_second * (start + long_work) / useful
     many += _P90 * math.sqrt(many)
-    p50, p90 = start + work + evictions * lost, start + long_work + many * lost
+    p50, p90 = start + work + evictions * lost_s, start + long_work + many * lost_s
     nodes = layout.nodes
     return Option(
         offering=offering,
@@ -149,7 +149,7 @@ def estimate_option(
         on_demand_cost=cents(
             cost_of(seconds=start + work, nodes=nodes, hourly=price.on_demand_hourly)
         ),
-        checkpoint_seconds=every,
+        checkpoint_seconds=interval,
         cadence=cadence,
         recovery_seconds=start,
         seconds_per_step_p10=step.low,

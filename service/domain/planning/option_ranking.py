@@ -7,7 +7,7 @@ from operator import attrgetter
 
 from service.domain.models.architecture import Architecture
 from service.domain.models.trained_parameters import trained_parameters
-from service.domain.performance.calibration import calibrate, experience, like
+from service.domain.performance.calibration import calibrate, experience, planned_job
 from service.domain.performance.layout import Layout
 from service.domain.performance.padding import (
     computed_tokens,
@@ -40,7 +40,7 @@ def rank_options(
     request: PlanRequest, skus: Mapping[str, Sku], layouts: Mapping[str, Sequence[Layout]]
 ) -> tuple[WeighedLayout, ...]:
     """Return the options of every offer that has a price, cheapest first."""
-    found = []
+    ranked = []
     steps = {
         size: [(layout, step_time(request, skus[size], layout)) for layout in several]
         for size, several in layouts.items()
@@ -53,14 +53,14 @@ def rank_options(
             evictions_per_hour=offer.evictions_per_hour if spot else 0.0,
             source=offer.evictions_from if spot else "",
             recovery_seconds=request.recovery_seconds,
-            trained=_trained(request),
+            trained=_trained_parameters(request),
             verify_seconds=verify_seconds(request.training, request.arch),
             fewest_nodes=request.min_nodes,
         )
         for layout, step in steps.get(offer.offering.vm_size, ()):
             if option := estimate_option(offer.offering, offer.price, layout, step, hazard):
-                found.append(WeighedLayout(layout=layout, option=option))
-    return tuple(sorted(found, key=lambda w: by_cost(w.option)))
+                ranked.append(WeighedLayout(layout=layout, option=option))
+    return tuple(sorted(ranked, key=lambda w: by_cost(w.option)))
 
 
 def by_cost(option: Option) -> tuple[object, ...]:
@@ -68,7 +68,9 @@ def by_cost(option: Option) -> tuple[object, ...]:
     return option.cost_p50, option.duration_p50, option.offering
 
 
-def quickest(request: PlanRequest, sku: Sku, layouts: Iterable[Layout]) -> tuple[Layout, ...]:
+def fastest_per_node_count(
+    request: PlanRequest, sku: Sku, layouts: Iterable[Layout]
+) -> tuple[Layout, ...]:
     """Keep the micro-batch with the shortest step of each number of nodes; of equals the first.
 
     A larger one launches fewer kernels; a smaller one pads less.
@@ -79,10 +81,10 @@ def quickest(request: PlanRequest, sku: Sku, layouts: Iterable[Layout]) -> tuple
     )
 
 
-def _trained(request: PlanRequest) -> int:
+def _trained_parameters(request: PlanRequest) -> int:
     training = request.training
-    one = trained_parameters(request.arch, training)
-    return models_trained(training.reinforcement) * one
+    per_model = trained_parameters(request.arch, training)
+    return models_trained(training.reinforcement) * per_model
 
 
 def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
@@ -102,13 +104,13 @@ def step_time(request: PlanRequest, sku: Sku, layout: Layout) -> StepTime:
         step = cpu_step(work, flops=request.cpu_flops)
     else:
         step = gpu_step(work, sku, nodes=layout.nodes, processes_per_node=layout.processes_per_node)
-    planned = like(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
+    planned = planned_job(request.model, layout.recipe.method, layout.recipe.lora, sku.vm_size)
     return calibrate(step, experience(request.past, planned))
 
 
 def mean_sequence(request: PlanRequest, recipe: Recipe) -> int:
     """Return the mean tokens of a sequence in the file, without answers to be generated."""
-    return -(-request.mean_tokens // _in_file(recipe))
+    return -(-request.mean_tokens // _sequences_per_row(recipe))
 
 
 def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
@@ -117,7 +119,7 @@ def _tokens_of_sequence(request: PlanRequest, layout: Layout) -> int:
     answer = expected_tokens(recipe.reinforcement) if recipe.reinforcement else 0
     tokens = computed_tokens(
         _lengths(request, recipe),
-        side_by_side=layout.micro_batch * _in_file(recipe),
+        side_by_side=layout.micro_batch * _sequences_per_row(recipe),
         packing=recipe.packing,
         ranks=layout.nodes * layout.processes_per_node,
         rounds=layout.accumulation if layout.zero_stage < 2 else 1,
@@ -130,14 +132,14 @@ def _lengths(request: PlanRequest, recipe: Recipe) -> Sequence[int]:
     if request.data is not None:
         lengths: Sequence[int] = cut_lengths(request.data.lengths, recipe.context)
     else:
-        mean = request.mean_tokens / _in_file(recipe)
+        mean = request.mean_tokens / _sequences_per_row(recipe)
         lengths = cut_lengths(
             estimate_lengths(mean, request.longest, request.examples), recipe.context
         )
-    return mixed_lengths(lengths, recipe.mix, _in_file(recipe)) if recipe.mix else lengths
+    return mixed_lengths(lengths, recipe.mix, _sequences_per_row(recipe)) if recipe.mix else lengths
 
 
-def _in_file(recipe: Recipe) -> int:
+def _sequences_per_row(recipe: Recipe) -> int:
     """Return the number of sequences in a row of the file."""
     return 1 if recipe.reinforcement else recipe.sequences
 

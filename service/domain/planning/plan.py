@@ -24,7 +24,7 @@ from service.domain.performance.layout import (
     Layout,
     MemoryShortfall,
     fit,
-    goes_into,
+    fits_machine,
     has_room,
     refusal,
     same_batch,
@@ -35,8 +35,8 @@ from service.domain.planning.option import Option
 from service.domain.planning.option_ranking import (
     WeighedLayout,
     by_cost,
+    fastest_per_node_count,
     mean_sequence,
-    quickest,
     rank_options,
     step_time,
 )
@@ -124,23 +124,25 @@ def make_plan(request: PlanRequest) -> Plan:
     sizes = {o.offering.vm_size for o in request.offers if o.price and not o.forbidden}
     skus = {size: sku for size in sorted(sizes) if (sku := lookup(size))}
     fits = {size: fit(request.needs, sku) for size, sku in skus.items()}
-    layouts = {size: found for size, found in fits.items() if isinstance(found, Layout)}
-    own = rank_options(request, skus, {s: _ways(request, skus[s], f) for s, f in layouts.items()})
-    if not own:
-        raise _nothing(request, fits)
-    selected = select(own, request.limits)
+    layouts = {size: result for size, result in fits.items() if isinstance(result, Layout)}
+    ranked = rank_options(
+        request, skus, {s: _layout_choices(request, skus[s], f) for s, f in layouts.items()}
+    )
+    if not ranked:
+        raise _no_option_error(request, fits)
+    selected = select(ranked, request.limits)
     layout, best = selected.best.layout, selected.best.option
-    alike = {s: (layout,) for s in skus if _runs(layout, skus[s], request)}
-    others = [w.option for w in rank_options(request, skus, alike)]
-    options = (best, *(o for o in others if o.offering != best.offering))
-    alternatives = _alternatives(options, own, selected)
+    alike = {s: (layout,) for s in skus if _can_run(layout, skus[s], request)}
+    same_layout = [w.option for w in rank_options(request, skus, alike)]
+    options = (best, *(o for o in same_layout if o.offering != best.offering))
+    alternatives = _alternatives(options, ranked, selected)
     elastic = _elastic(request, layout, [skus[o.offering.vm_size] for o in options])
     return Plan(
         recipe=layout.recipe,
         options=options,
         alternatives=alternatives,
-        rejected=_rejected(request, fits, {w.option.offering for w in own}),
-        why=_why(selected, request.limits, len({w.option.offering for w in own}), skus),
+        rejected=_rejected(request, fits, {w.option.offering for w in ranked}),
+        why=_why(selected, request.limits, len({w.option.offering for w in ranked}), skus),
         warnings=(
             *(() if selected.is_sure else (why(selected, request.limits),)),
             *layout.recipe.warnings,
@@ -152,26 +154,31 @@ def make_plan(request: PlanRequest) -> Plan:
     )
 
 
-def _ways(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
+def _layout_choices(request: PlanRequest, sku: Sku, first: Layout) -> tuple[Layout, ...]:
     """Return the layouts to choose from on one VM size; extra nodes only for a deadline."""
-    more = request.limits.deadline_seconds is not None
-    return quickest(request, sku, same_batch(request.needs, sku, first, more_nodes=more))
+    more_nodes = request.limits.deadline_seconds is not None
+    return fastest_per_node_count(
+        request, sku, same_batch(request.needs, sku, first, more_nodes=more_nodes)
+    )
 
 
 def _alternatives(
-    options: Sequence[Option], own: Sequence[WeighedLayout], selected: Selection
+    options: Sequence[Option], ranked: Sequence[WeighedLayout], selected: Selection
 ) -> tuple[Option, ...]:
     """Return the best option of every other offering, and the cheapest and the fastest."""
-    others: list[WeighedLayout] = []
-    for way in (selected.cheapest, selected.fastest):
-        if way not in (selected.best, *others) and way.layout != selected.best.layout:
-            others.append(way)
-    shown = {w.option.offering for w in others} | {o.offering for o in options}
-    for way in own:
-        if way.option.offering not in shown:
-            shown.add(way.option.offering)
-            others.append(way)
-    return tuple(sorted((way.option for way in others), key=by_cost))
+    alternatives: list[WeighedLayout] = []
+    for candidate in (selected.cheapest, selected.fastest):
+        if (
+            candidate not in (selected.best, *alternatives)
+            and candidate.layout != selected.best.layout
+        ):
+            alternatives.append(candidate)
+    offerings = {w.option.offering for w in alternatives} | {o.offering for o in options}
+    for candidate in ranked:
+        if candidate.option.offering not in offerings:
+            offerings.add(candidate.option.offering)
+            alternatives.append(candidate)
+    return tuple(sorted((candidate.option for candidate in alternatives), key=by_cost))
 
 
 def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> ElasticNodes | None:
@@ -180,7 +187,9 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
     if least is None:
         return None
     if not 1 <= least <= nodes:
-        raise _refused(f"min_nodes is {least}, but it must be 1 to {nodes}, the number of nodes.")
+        raise _elastic_error(
+            f"min_nodes is {least}, but it must be 1 to {nodes}, the number of nodes."
+        )
     batch = StepBatch(
         rows=layout.recipe.global_batch,
         rows_per_node=layout.micro_batch * layout.processes_per_node,
@@ -189,20 +198,20 @@ def _elastic(request: PlanRequest, layout: Layout, skus: Sequence[Sku]) -> Elast
     roomy = tuple(n for n in counts if all(has_room(request.needs, layout, s, n) for s in skus))
     if least < nodes and len(counts) == 1:
         rows = smallest_elastic_batch(batch, min_nodes=least, nodes=nodes)
-        raise _refused(
+        raise _elastic_error(
             f"With a batch of {batch.rows} and micro_batch {layout.micro_batch}, fewer than "
             f"{nodes} nodes are no faster than fewer than {least}. Ask for a batch_size of {rows} "
             f"and micro_batch {layout.micro_batch}, or for a lower min_nodes."
         )
     if least < nodes and len(roomy) == 1:
-        raise _refused(
+        raise _elastic_error(
             f"The job needs at least {nodes} nodes to fit into memory. Set more nodes, or leave "
             "elastic out."
         )
     return ElasticNodes(min_nodes=least, node_counts=roomy, batch=batch)
 
 
-def _refused(message: str) -> InvalidRequest:
+def _elastic_error(message: str) -> InvalidRequest:
     return InvalidRequest(message, param="infrastructure.elastic.min_nodes")
 
 
@@ -221,49 +230,51 @@ def _check(request: PlanRequest) -> None:
         )
 
 
-def _runs(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
+def _can_run(layout: Layout, sku: Sku, request: PlanRequest) -> bool:
     """Return whether this layout can run on machines of this size with no GPU idle."""
     processes = request.processes_per_node or sku.gpus
-    roomy = goes_into(layout.memory, sku, layout.processes_per_node)
+    roomy = fits_machine(layout.memory, sku, layout.processes_per_node)
     return roomy and processes == layout.processes_per_node
 
 
-def _nothing(request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall]) -> InvalidRequest:
+def _no_option_error(
+    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall]
+) -> InvalidRequest:
     """Return the refusal where no offering can be used."""
-    misfits = [found for found in fits.values() if isinstance(found, MemoryShortfall)]
+    misfits = [result for result in fits.values() if isinstance(result, MemoryShortfall)]
     if misfits:
         closest = min(misfits, key=lambda misfit: misfit.excess)
         message = refusal(request.needs, closest)
         return InvalidRequest(message, code="plan_does_not_fit", param="infrastructure")
     reasons = "; ".join(_rejected(request, fits, ())) or "no offering is configured"
-    known = ", ".join(sku.vm_size for sku in SKUS)
+    vm_sizes = ", ".join(sku.vm_size for sku in SKUS)
     message = (
         f"No offering can run this job: {reasons}. Allow other regions or VM sizes (known ones: "
-        f"{known}), or on-demand capacity, or a higher max_price."
+        f"{vm_sizes}), or on-demand capacity, or a higher max_price."
     )
     return InvalidRequest(message, code="no_offering", param="infrastructure")
 
 
 def _rejected(
-    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall], kept: Collection[Offering]
+    request: PlanRequest, fits: Mapping[str, Layout | MemoryShortfall], ranked: Collection[Offering]
 ) -> tuple[str, ...]:
     """Return one line for every offer that was not ranked."""
     return tuple(
-        f"{offer.offering} {_fault(offer, fits.get(offer.offering.vm_size))}"
+        f"{offer.offering} {_rejection_reason(offer, fits.get(offer.offering.vm_size))}"
         for offer in request.offers
-        if offer.offering not in kept
+        if offer.offering not in ranked
     )
 
 
-def _fault(offer: Offer, found: Layout | MemoryShortfall | None) -> str:
+def _rejection_reason(offer: Offer, result: Layout | MemoryShortfall | None) -> str:
     if lookup(offer.offering.vm_size) is None:
         return "is a VM size that is not in the catalogue"
     if offer.forbidden:
         return offer.forbidden
     if offer.price is None:
         return "has no price in the price list"
-    if isinstance(found, MemoryShortfall):
-        return f"is {found.excess / GIB:.1f} GiB per {found.where} too small"
+    if isinstance(result, MemoryShortfall):
+        return f"is {result.excess / GIB:.1f} GiB per {result.where} too small"
     return "is evicted faster than the job could recover"
 
 
@@ -271,7 +282,7 @@ def _why(selected: Selection, limits: PlanLimits, choices: int, skus: Mapping[st
     """Return the reason of the choice in one sentence; with limits in two."""
     best = selected.best.option
     machines = "1 node" if best.nodes == 1 else f"{best.nodes} nodes"
-    kept = why(selected, limits) if selected.is_sure else ""
+    limits_text = why(selected, limits) if selected.is_sure else ""
     rank = "is the only offering" if choices == 1 else f"is the cheapest of {choices} offerings"
     if selected.best != selected.cheapest:
         rank = f"is chosen by the {limits.names}"
@@ -280,7 +291,7 @@ def _why(selected: Selection, limits: PlanLimits, choices: int, skus: Mapping[st
         f"{format_duration(best.duration_p50)} on {machines} with ZeRO stage {best.zero_stage} and "
         f"micro-batch {best.micro_batch}, which needs {best.memory.needed / GIB:.1f} of "
         f"{skus[best.offering.vm_size].gpu_memory_gib} GiB per GPU."
-    ) + (kept and f" {kept}")
+    ) + (limits_text and f" {limits_text}")
 
 
 def _warnings(best: Option, recipe: Recipe, request: PlanRequest) -> tuple[str, ...]:

@@ -55,10 +55,10 @@ class PlanLimits:
         return " and the ".join(["deadline"] * deadline + ["budget"] * budget)
 
     @property
-    def away(self) -> str:
+    def deadline_text(self) -> str:
         """Return the time to the deadline, for a sentence."""
-        left = self.deadline_seconds or 0.0
-        return f"{format_duration(left)} away" if left > 0 else "in the past"
+        remaining_s = self.deadline_seconds or 0.0
+        return f"{format_duration(remaining_s)} away" if remaining_s > 0 else "in the past"
 
     def buys(self, offerings: Collection[Offering]) -> Collection[Offering]:
         """Return the offerings to use, as `JobConstraints.buys` does."""
@@ -67,8 +67,8 @@ class PlanLimits:
 
     def meets_deadline(self, option: Option) -> bool:
         """Return whether nine of ten such jobs meet the deadline."""
-        left = self.deadline_seconds
-        return left is None or seconds_p90(option) <= left
+        remaining_s = self.deadline_seconds
+        return remaining_s is None or seconds_p90(option) <= remaining_s
 
     def fits_budget(self, option: Option) -> bool:
         """Return whether nine of ten such jobs fit the budget with the reserve to stop."""
@@ -80,8 +80,8 @@ class PlanLimits:
 
     def may_meet_deadline(self, option: Option) -> bool:
         """Return whether a job without evictions meets the deadline."""
-        left = self.deadline_seconds
-        return left is None or self.seconds_at_best(option) <= left
+        remaining_s = self.deadline_seconds
+        return remaining_s is None or self.seconds_at_best(option) <= remaining_s
 
     def may_fit_budget(self, option: Option) -> bool:
         """Return whether a job without evictions and with fast steps fits the budget."""
@@ -90,7 +90,7 @@ class PlanLimits:
     def reserve(self, option: Option) -> Decimal:
         """Return US dollars that the budget reserves to save and to delete the machines."""
         own = self.allowance.of_job(option.save_seconds)
-        return own.stopping(option.price.hourly * option.nodes)
+        return own.stopping_cost(option.price.hourly * option.nodes)
 
     def seconds_at_best(self, option: Option) -> float:
         """Return seconds without evictions; with slow steps if lateness cancels the job."""
@@ -111,5 +111,5 @@ def seconds_p90(option: Option) -> float:
 def least_cost(option: Option) -> Decimal:
     """Return the cost of the job without evictions and with the fastest likely steps."""
     seconds = forecast.without_evictions(option)
-    whole = cost_of(seconds=seconds, nodes=option.nodes, hourly=option.price.hourly)
-    return whole * _AT_BEST
+    cost = cost_of(seconds=seconds, nodes=option.nodes, hourly=option.price.hourly)
+    return cost * _AT_BEST

@@ -9,7 +9,7 @@ from service.domain.planning.option import Option
 from service.domain.planning.option_ranking import WeighedLayout, by_cost
 from service.domain.planning.plan_limits import PlanLimits, seconds_p90
 
-_SURE = "nine times in ten"
+_CONFIDENCE = "nine times in ten"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,34 +22,34 @@ class Selection:
     is_sure: bool  # it keeps all limits nine times in ten
 
 
-def select(found: Sequence[WeighedLayout], limits: PlanLimits) -> Selection:
-    """Select from ``found``, cheapest first and not empty.
+def select(candidates: Sequence[WeighedLayout], limits: PlanLimits) -> Selection:
+    """Select from ``candidates``, cheapest first and not empty.
 
     The cheapest that keeps the limits at P90; else the surest that may keep them without an
     eviction; else the fastest or cheapest, whichever limit is missed.
     """
-    offerings = limits.buys([w.option.offering for w in found])
-    bought = [w for w in found if w.option.offering in offerings]
+    offerings = limits.buys([w.option.offering for w in candidates])
+    bought = [w for w in candidates if w.option.offering in offerings]
     if not limits.are_set:
         best = bought[0]
         return Selection(best=best, cheapest=best, fastest=best, is_sure=True)
     cheapest, fastest = bought[0], min(bought, key=lambda w: seconds_p90(w.option))
-    sure = [w for w in bought if _keeps(limits, w)]
+    sure = [w for w in bought if _meets_limits(limits, w)]
     best = sure[0] if sure else _surest(bought, limits)
     return Selection(best=best, cheapest=cheapest, fastest=fastest, is_sure=bool(sure))
 
 
-def _keeps(limits: PlanLimits, found: WeighedLayout) -> bool:
-    return limits.meets_deadline(found.option) and limits.fits_budget(found.option)
+def _meets_limits(limits: PlanLimits, candidate: WeighedLayout) -> bool:
+    return limits.meets_deadline(candidate.option) and limits.fits_budget(candidate.option)
 
 
 def _surest(bought: Sequence[WeighedLayout], limits: PlanLimits) -> WeighedLayout:
     """Return the option that most likely keeps the limits."""
     may_meet = [w for w in bought if limits.may_meet_deadline(w.option)]
-    both = [w for w in may_meet if limits.may_fit_budget(w.option)]
-    if not both and not limits.is_deadline_binding:
-        both = [w for w in bought if limits.may_fit_budget(w.option)]
-    pool = both or may_meet or bought
+    within_limits = [w for w in may_meet if limits.may_fit_budget(w.option)]
+    if not within_limits and not limits.is_deadline_binding:
+        within_limits = [w for w in bought if limits.may_fit_budget(w.option)]
+    pool = within_limits or may_meet or bought
     in_time = [w for w in pool if limits.meets_deadline(w.option)]
     if in_time:
         return min(in_time, key=lambda w: w.option.cost_p90 + limits.reserve(w.option))
@@ -61,22 +61,22 @@ def why(selected: Selection, limits: PlanLimits) -> str:
     if not limits.are_set:
         return ""
     best, cheapest = selected.best.option, selected.cheapest.option
-    kept = " and ".join(_limits_in_words(limits))
+    limits_text = " and ".join(_limits_text(limits))
     if not selected.is_sure:
         return (
-            f"No layout keeps {kept} {_SURE}. This one is the surest: at P90 it takes "
+            f"No layout keeps {limits_text} {_CONFIDENCE}. This one is the surest: at P90 it takes "
             f"{format_duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}"
             f"{_reserved(best, limits)}."
         )
-    said = (
-        f"It keeps {kept} {_SURE}: at P90 it takes {format_duration(seconds_p90(best))} and costs "
-        f"{best.cost_p90} {CURRENCY}."
+    sentence = (
+        f"It keeps {limits_text} {_CONFIDENCE}: at P90 it takes "
+        f"{format_duration(seconds_p90(best))} and costs {best.cost_p90} {CURRENCY}."
     )
     if by_cost(best) == by_cost(cheapest) and best.nodes == cheapest.nodes:
-        return said
+        return sentence
     return (
-        f"{said} The cheapest of all, {cheapest.nodes} x {cheapest.offering}, does not: it takes "
-        f"{format_duration(seconds_p90(cheapest))} and costs {cheapest.cost_p90} {CURRENCY}."
+        f"{sentence} The cheapest of all, {cheapest.nodes} x {cheapest.offering}, does not: it "
+        f"takes {format_duration(seconds_p90(cheapest))} and costs {cheapest.cost_p90} {CURRENCY}."
     )
 
 
@@ -84,14 +84,14 @@ def _reserved(option: Option, limits: PlanLimits) -> str:
     """Return the reserve of the budget, for the end of a sentence."""
     if limits.budget is None:
         return ""
-    kept = cents(limits.reserve(option))
-    return f"; the budget keeps {kept} {CURRENCY} more to save the job and delete its machines"
+    reserve = cents(limits.reserve(option))
+    return f"; the budget keeps {reserve} {CURRENCY} more to save the job and delete its machines"
 
 
-def _limits_in_words(limits: PlanLimits) -> Sequence[str]:
-    kept = []
+def _limits_text(limits: PlanLimits) -> Sequence[str]:
+    phrases = []
     if limits.deadline_seconds is not None:
-        kept.append(f"the deadline ({limits.away})")
+        phrases.append(f"the deadline ({limits.deadline_text})")
     if limits.budget is not None:
-        kept.append(f"the budget ({limits.budget} {CURRENCY})")
-    return kept
+        phrases.append(f"the budget ({limits.budget} {CURRENCY})")
+    return phrases

@@ -18,7 +18,7 @@ Way = tuple[str, Option]  # what to change in the request, and the option that f
 _WORTH = 0.95  # of the cost or the time: less of a difference is within the estimates' error
 _SHOWN = 3  # suggestions of an aim
 _RANK = 16
-_ENOUGH = 64  # tokens; a shorter limit for sequences is not suggested
+_MIN_SEQ_LEN = 64  # tokens; a shorter limit for sequences is not suggested
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,18 +39,18 @@ def suggestions(request: PlanRequest, plan: Plan) -> list[Suggestion]:
     Each keeps the budget and the deadline.
     """
     chosen, limits = plan.chosen, request.limits
-    ways = [
+    changes = [
         (change, option)
-        for change, option in (*_places(plan), *_trainings(request))
+        for change, option in (*_other_offerings(plan), *_other_trainings(request))
         if limits.fits_budget(option) and limits.meets_deadline(option)
     ]
-    cheaper = [way for way in ways if float(way[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
-    faster = [way for way in ways if way[1].duration_p50 < _WORTH * chosen.duration_p50]
-    cheaper.sort(key=lambda way: way[1].cost_p50)
-    faster.sort(key=lambda way: way[1].duration_p50)
+    cheaper = [c for c in changes if float(c[1].cost_p50) < _WORTH * float(chosen.cost_p50)]
+    faster = [c for c in changes if c[1].duration_p50 < _WORTH * chosen.duration_p50]
+    cheaper.sort(key=lambda c: c[1].cost_p50)
+    faster.sort(key=lambda c: c[1].duration_p50)
     return [
-        *(_suggestion("cheaper", *way) for way in cheaper[:_SHOWN]),
-        *(_suggestion("faster", *way) for way in faster[:_SHOWN]),
+        *(_suggestion("cheaper", *c) for c in cheaper[:_SHOWN]),
+        *(_suggestion("faster", *c) for c in faster[:_SHOWN]),
     ]
 
 
@@ -65,30 +65,30 @@ def _suggestion(aim: Aim, change: str, option: Option) -> Suggestion:
     )
 
 
-def _places(plan: Plan) -> Iterator[Way]:
+def _other_offerings(plan: Plan) -> Iterator[Way]:
     """Yield the cheapest and the fastest other option of the plan."""
-    others = (*plan.options[1:], *plan.alternatives)
-    if others:
-        cheapest = min(others, key=lambda o: o.cost_p50)
-        fastest = min(others, key=lambda o: o.duration_p50)
+    alternatives = (*plan.options[1:], *plan.alternatives)
+    if alternatives:
+        cheapest = min(alternatives, key=lambda o: o.cost_p50)
+        fastest = min(alternatives, key=lambda o: o.duration_p50)
         for option in dict.fromkeys((cheapest, fastest)):
-            yield _change_of_place(plan.chosen, option), option
+            yield _offering_change(plan.chosen, option), option
 
 
-def _change_of_place(chosen: Option, other: Option) -> str:
+def _offering_change(chosen: Option, option: Option) -> str:
     """Return the members of ``infrastructure`` that lead to the other option."""
     changes = []
-    if other.nodes != chosen.nodes:
-        changes.append(f"infrastructure.nodes {other.nodes}")
-    if other.offering.region != chosen.offering.region:
-        changes.append(f'infrastructure.regions ["{other.offering.region}"]')
-    place = f"{other.nodes} x {other.offering}"
-    return f"{' and '.join(changes)}: {place}" if changes else place
+    if option.nodes != chosen.nodes:
+        changes.append(f"infrastructure.nodes {option.nodes}")
+    if option.offering.region != chosen.offering.region:
+        changes.append(f'infrastructure.regions ["{option.offering.region}"]')
+    description = f"{option.nodes} x {option.offering}"
+    return f"{' and '.join(changes)}: {description}" if changes else description
 
 
-def _trainings(request: PlanRequest) -> Iterator[Way]:
+def _other_trainings(request: PlanRequest) -> Iterator[Way]:
     """Plan the job with one option of the training changed; leave out what cannot be planned."""
-    for change, training in _changes(request):
+    for change, training in _training_changes(request):
         try:
             plan = make_plan(replace(request, training=training))
         except InvalidRequest:
@@ -96,7 +96,7 @@ def _trainings(request: PlanRequest) -> Iterator[Way]:
         yield change, plan.chosen
 
 
-def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
+def _training_changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
     training = request.training
     if not training.packing:
         yield "training.packing true", replace(training, packing=True)
@@ -105,15 +105,15 @@ def _changes(request: PlanRequest) -> Iterator[tuple[str, Training]]:
         plain = replace(training, train_last_n_layers=None, train_embeddings=True)
         yield f"training.adapter lora (of rank {_RANK}, not all weights)", replace(plain, lora=lora)
     if training.gradient_checkpointing:
-        kept = replace(training, gradient_checkpointing=False)
-        yield "training.gradient_checkpointing false", kept
-    if shorter := _shorter(request):
+        uncheckpointed = replace(training, gradient_checkpointing=False)
+        yield "training.gradient_checkpointing false", uncheckpointed
+    if shorter := _shorter_seq_len(request):
         length, share = shorter
-        what = f"training.max_seq_len {length} (cuts {share:.0%} of the sequences)"
-        yield what, replace(training, max_seq_len=length)
+        change = f"training.max_seq_len {length} (cuts {share:.0%} of the sequences)"
+        yield change, replace(training, max_seq_len=length)
 
 
-def _shorter(request: PlanRequest) -> tuple[int, float] | None:
+def _shorter_seq_len(request: PlanRequest) -> tuple[int, float] | None:
     """Return a power of two that cuts at most a tenth of the sequences, and the cut share.
 
     None where the rows were not counted, or no such length is shorter.
@@ -122,6 +122,6 @@ def _shorter(request: PlanRequest) -> tuple[int, float] | None:
         return None
     lengths = request.data.lengths
     tenth = lengths[math.ceil(0.9 * (len(lengths) - 1))]
-    length = max(_ENOUGH, 1 << (tenth - 1).bit_length())
+    length = max(_MIN_SEQ_LEN, 1 << (tenth - 1).bit_length())
     share = sum(n > length for n in lengths) / len(lengths)
     return (length, share) if share else None

@@ -39,7 +39,7 @@ class WaitReason(StrEnum):
     )
     GANG = "larger_job"  # it would fit, but a job that waits longer goes first
     NEVER = "never_fits"  # more than a quota has in all
-    LOOK = "about_to_be_looked_at"
+    PENDING = "about_to_be_looked_at"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -99,7 +99,7 @@ class ProjectUsage:
     jobs: int = 0
     gpus: int = 0
 
-    def with_one(self, gpus: int) -> Self:
+    def with_job(self, gpus: int) -> Self:
         """Return the usage with one more job of ``gpus`` GPUs."""
         return type(self)(**vars(self) | {"jobs": self.jobs + 1, "gpus": self.gpus + gpus})
 
@@ -110,16 +110,16 @@ class RegionCores:
 
     limit: int
     others: int  # held by others in the subscription
-    ours: int  # held by our attempts, or kept for admitted jobs
+    own: int  # held by our attempts, or kept for admitted jobs
 
     @property
     def free(self) -> int:
         """Return the free cores; negative after the quota was lowered."""
-        return self.limit - self.others - self.ours
+        return self.limit - self.others - self.own
 
-    def with_more(self, cores: int) -> Self:
+    def with_cores(self, cores: int) -> Self:
         """Return the usage with ``cores`` more cores held by us."""
-        return type(self)(limit=self.limit, others=self.others, ours=self.ours + cores)
+        return type(self)(limit=self.limit, others=self.others, own=self.own + cores)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,7 +146,7 @@ class AdmissionDecision:
     """Admitted and waiting jobs; every queued job is in one of the two."""
 
     admitted: tuple[AdmittedJob, ...]
-    told: tuple[WaitingJob, ...]
+    waiting: tuple[WaitingJob, ...]
 
 
 def decide_admissions(
@@ -158,15 +158,15 @@ def decide_admissions(
     """Decide about every queued job; the order of the arguments does not matter."""
     round_ = _Round({p.id: p for p in projects}, dict(regions), now)
     ranked = sorted((priority_rank(job, now), job) for job in waiting)
-    _order_by_share(ranked, round_.projects, round_.let_in)
-    left = [(place, job) for place, job in ranked if job.job_id not in round_.admitted]
-    in_turn = _order_by_share(left, round_.projects, lambda _: True)
-    told = [
+    _order_by_share(ranked, round_.projects, round_.admit)
+    remaining = [(rank, job) for rank, job in ranked if job.job_id not in round_.admitted]
+    in_turn = _order_by_share(remaining, round_.projects, lambda _: True)
+    waiting_jobs = [
         WaitingJob(job_id=j.job_id, position=number, code=code, why=why)
         for number, j in enumerate(in_turn, 1)
         for code, why in [round_.refused[j.job_id]]
     ]
-    return AdmissionDecision(admitted=tuple(round_.admitted.values()), told=tuple(told))
+    return AdmissionDecision(admitted=tuple(round_.admitted.values()), waiting=tuple(waiting_jobs))
 
 
 def priority_rank(job: QueuedJob, now: datetime) -> _Rank:
@@ -178,21 +178,21 @@ def priority_rank(job: QueuedJob, now: datetime) -> _Rank:
 def _order_by_share(
     ranked: Iterable[tuple[_Rank, QueuedJob]],
     projects: Mapping[str, ProjectUsage],
-    takes: Callable[[QueuedJob], bool],
+    admits: Callable[[QueuedJob], bool],
 ) -> list[QueuedJob]:
     """Return all jobs in fair order; a project's share grows with each job that it takes."""
     gpus = {p.id: p.gpus for p in projects.values()}
     weights = {p.id: p.quota.weight for p in projects.values()}
     lines: dict[str, deque[tuple[_Rank, QueuedJob]]] = {}
-    for place, job in ranked:
-        lines.setdefault(job.project_id, deque()).append((place, job))
+    for rank, job in ranked:
+        lines.setdefault(job.project_id, deque()).append((rank, job))
     turns = [(gpus[name] / weights[name], *line.popleft()) for name, line in lines.items()]
     heapq.heapify(turns)
     done = []
     while turns:
         *_, job = turns[0]
         name = job.project_id
-        if takes(job):
+        if admits(job):
             gpus[name] += job.gpus
         done.append(job)
         if line := lines[name]:
@@ -209,28 +209,30 @@ class _Round:
         self, projects: dict[str, ProjectUsage], regions: dict[str, RegionCores], now: datetime
     ) -> None:
         self.projects, self._regions, self._now = projects, regions, now
-        self._kept: dict[str, QueuedJob] = {}  # regions, for whom
-        self._closed: dict[str, QueuedJob] = {}  # projects whose GPUs are kept, for whom
+        self._reserved_regions: dict[str, QueuedJob] = {}  # regions, for whom
+        self._reserved_projects: dict[str, QueuedJob] = {}  # projects whose GPUs are kept, for whom
         self.admitted: dict[str, AdmittedJob] = {}
         self.refused: dict[str, tuple[WaitReason, str]] = {}
 
-    def let_in(self, job: QueuedJob) -> bool:
+    def admit(self, job: QueuedJob) -> bool:
         """Admit the job, or record why it waits."""
         project = self.projects[job.project_id]
-        refusal = self._of_project(job, project)
-        want = None if refusal else self._place(job)
-        if want is None:
-            self.refused[job.job_id] = refusal or self._of_regions(job)
+        refusal = self._project_refusal(job, project)
+        request = None if refusal else self._find_region(job)
+        if request is None:
+            self.refused[job.job_id] = refusal or self._region_refusal(job)
             return False
-        if (cores := self._regions.get(want.region)) and want.cores:
-            self._regions[want.region] = cores.with_more(want.cores)
-        self.projects[project.id] = project.with_one(job.gpus)
+        if (cores := self._regions.get(request.region)) and request.cores:
+            self._regions[request.region] = cores.with_cores(request.cores)
+        self.projects[project.id] = project.with_job(job.gpus)
         self.admitted[job.job_id] = AdmittedJob(
-            job_id=job.job_id, region=want.region if want.cores else "", cores=want.cores
+            job_id=job.job_id, region=request.region if request.cores else "", cores=request.cores
         )
         return True
 
-    def _of_project(self, job: QueuedJob, project: ProjectUsage) -> tuple[WaitReason, str] | None:
+    def _project_refusal(
+        self, job: QueuedJob, project: ProjectUsage
+    ) -> tuple[WaitReason, str] | None:
         quota, name = project.quota, f"project {project.name}"
         if quota.max_jobs is not None and project.jobs >= quota.max_jobs:
             return (
@@ -242,56 +244,60 @@ class _Round:
         if job.gpus > quota.max_gpus:
             why = f"it needs {job.gpus} GPUs, and the quota of {name} is {quota.max_gpus}"
             return WaitReason.NEVER, f"{why}; ask an operator to raise it"
-        if first := self._closed.get(project.id):
+        if first := self._reserved_projects.get(project.id):
             return WaitReason.GPUS, f"a job of {name} that needs {first.gpus} GPUs waits longer"
         if project.gpus + job.gpus <= quota.max_gpus:
             return None
         if self._is_old(job):
-            self._closed[project.id] = job
-        held = f"{name} holds {project.gpus} of its {quota.max_gpus}"
-        return WaitReason.GPUS, f"it needs {job.gpus} GPUs, and {held}"
+            self._reserved_projects[project.id] = job
+        usage = f"{name} holds {project.gpus} of its {quota.max_gpus}"
+        return WaitReason.GPUS, f"it needs {job.gpus} GPUs, and {usage}"
 
-    def _place(self, job: QueuedJob) -> RegionRequest | None:
+    def _find_region(self, job: QueuedJob) -> RegionRequest | None:
         """Return the first region with room that is not reserved for another job."""
-        for want in job.wants:
-            cores = self._regions.get(want.region) if want.cores else None
-            if cores is None or (want.cores <= cores.free and want.region not in self._kept):
-                return want
+        for request in job.wants:
+            cores = self._regions.get(request.region) if request.cores else None
+            if cores is None or (
+                request.cores <= cores.free and request.region not in self._reserved_regions
+            ):
+                return request
         return None
 
-    def _of_regions(self, job: QueuedJob) -> tuple[WaitReason, str]:
+    def _region_refusal(self, job: QueuedJob) -> tuple[WaitReason, str]:
         """Return why no region has room; reserve the nearest one for an old job."""
-        known = [(want, self._regions[want.region]) for want in job.wants]
-        if not known:
+        choices = [(request, self._regions[request.region]) for request in job.wants]
+        if not choices:
             return WaitReason.NEVER, "none of its regions is allowed; allow other regions"
-        want, cores = min(known, key=lambda k: k[0].cores - k[1].free)
+        request, cores = min(choices, key=lambda k: k[0].cores - k[1].free)
         if self._is_old(job):
-            self._keep(job)
-        if want.cores <= cores.free:
-            first = self._kept[want.region]
+            self._reserve_region(job)
+        if request.cores <= cores.free:
+            first = self._reserved_regions[request.region]
             return (
                 WaitReason.GANG,
-                f"{want.region} is reserved for a job that has waited longer ({first.gpus} GPUs)",
+                f"{request.region} is reserved for a job that has waited longer "
+                f"({first.gpus} GPUs)",
             )
-        needs = f"it needs {want.cores} Spot cores in {want.region}"
-        if all(w.cores > c.limit for w, c in known):
-            more = "request a larger quota from Azure, or submit it with fewer nodes"
+        needs = f"it needs {request.cores} Spot cores in {request.region}"
+        if all(w.cores > c.limit for w, c in choices):
+            remedy = "request a larger quota from Azure, or submit it with fewer nodes"
             return (
                 WaitReason.NEVER,
-                f"{needs}, and the subscription's quota is {cores.limit}; {more}",
+                f"{needs}, and the subscription's quota is {cores.limit}; {remedy}",
             )
         return WaitReason.CORES, f"{needs}, and {max(cores.free, 0)} of {cores.limit} are free"
 
-    def _keep(self, job: QueuedJob) -> None:
+    def _reserve_region(self, job: QueuedJob) -> None:
         """Reserve the region that lacks the fewest cores, among those that can ever suffice."""
         open_ = [
-            (want.cores - cores.free, want.region)
-            for want in job.wants
-            for cores in [self._regions[want.region]]
-            if want.region not in self._kept and want.cores <= cores.limit - cores.others
+            (request.cores - cores.free, request.region)
+            for request in job.wants
+            for cores in [self._regions[request.region]]
+            if request.region not in self._reserved_regions
+            and request.cores <= cores.limit - cores.others
         ]
         if open_:
-            self._kept[min(open_)[1]] = job
+            self._reserved_regions[min(open_)[1]] = job
 
     def _is_old(self, job: QueuedJob) -> bool:
         return self._now - job.since >= RESERVATION_DELAY

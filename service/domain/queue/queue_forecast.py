@@ -46,7 +46,7 @@ class QueueEntry:
     project_id: str
     since: datetime
     wants: tuple[RegionRequest, ...]
-    lasts: RemainingTime
+    duration: RemainingTime
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,21 +85,26 @@ def forecast_admission(
     take part. ``passed_over``: the job was refused although it fits, because capacity is reserved
     for a job that may have a later position.
     """
-    found = [_seconds_to_admission(queue, free, holds, now, part) for part in ("p10", "p50", "p90")]
-    p10, p50, p90 = found
+    seconds = [
+        _seconds_to_admission(queue, free, holds, now, percentile)
+        for percentile in ("p10", "p50", "p90")
+    ]
+    p10, p50, p90 = seconds
     if p10 is None or p50 is None or p90 is None:
         why = "Others in the subscription hold its cores; when they release them is unknown."
         return AdmissionForecast(after=None, why=why)
     if passed_over and p50 <= 0:
         return _LARGER
     after = RemainingTime(p10=min(p10, p50), p50=p50, p90=max(p50, p90))
-    whose = {asks.project_id for asks in queue} | {held.project_id for held in holds}
-    return AdmissionForecast(after=_round_to_quarters(after, now) if len(whose) > 1 else after)
+    project_ids = {entry.project_id for entry in queue} | {hold.project_id for hold in holds}
+    return AdmissionForecast(
+        after=_round_to_quarters(after, now) if len(project_ids) > 1 else after
+    )
 
 
 def explain_no_forecast(standing: QueueStanding) -> AdmissionForecast | None:
     """Return why a job has no forecast; None before its first admission round."""
-    if standing.code is WaitReason.LOOK or standing.position is None:
+    if standing.code is WaitReason.PENDING or standing.position is None:
         return None
     if standing.code in CORE_REASONS:
         return AdmissionForecast(
@@ -117,26 +122,28 @@ def _seconds_to_admission(
     free: Mapping[str, int],
     holds: Sequence[CoreHold],
     now: datetime,
-    part: str,
+    percentile: str,
 ) -> float | None:
     """Return seconds to admission; None if only cores of others would suffice."""
-    seconds = attrgetter(part)
-    room, waiting, passed = dict(free), list(queue), 0.0
+    seconds = attrgetter(percentile)
+    room, waiting, elapsed = dict(free), list(queue), 0.0
     most = Counter(room)  # that can ever be free
-    for held in holds:
-        most[held.region] += held.cores
-    ends = [(seconds(held.ends), held.region, held.cores) for held in holds]
+    for hold in holds:
+        most[hold.region] += hold.cores
+    ends = [(seconds(hold.ends), hold.region, hold.cores) for hold in holds]
     heapq.heapify(ends)
     while True:
-        for asks, want in _admit_round(waiting, room, most, now, passed):
-            if asks is queue[-1]:
-                return passed
-            waiting.remove(asks)
-            if want.region in room:
-                heapq.heappush(ends, (passed + seconds(asks.lasts), want.region, want.cores))
+        for entry, request in _admit_round(waiting, room, most, now, elapsed):
+            if entry is queue[-1]:
+                return elapsed
+            waiting.remove(entry)
+            if request.region in room:
+                heapq.heappush(
+                    ends, (elapsed + seconds(entry.duration), request.region, request.cores)
+                )
         if not ends:
             return None
-        passed, region, cores = heapq.heappop(ends)
+        elapsed, region, cores = heapq.heappop(ends)
         room[region] = room.get(region, 0) + cores
 
 
@@ -145,40 +152,40 @@ def _admit_round(
     room: dict[str, int],
     most: Mapping[str, int],
     now: datetime,
-    passed: float,
+    elapsed: float,
 ) -> list[tuple[QueueEntry, RegionRequest]]:
-    """Return the entries admitted after ``passed`` seconds; takes their cores from ``room``."""
-    found, kept = [], set[str]()
-    for asks in waiting:
-        if want := _first_fitting_region(asks, room, kept):
-            found.append((asks, want))
-            if want.region in room:
-                room[want.region] -= want.cores
-        elif (now - asks.since).total_seconds() + passed >= RESERVATION_DELAY.total_seconds():
-            kept |= _nearest_region(asks, room, most, kept)
-    return found
+    """Return the entries admitted after ``elapsed`` seconds; takes their cores from ``room``."""
+    admitted, reserved = [], set[str]()
+    for entry in waiting:
+        if request := _first_fitting_region(entry, room, reserved):
+            admitted.append((entry, request))
+            if request.region in room:
+                room[request.region] -= request.cores
+        elif (now - entry.since).total_seconds() + elapsed >= RESERVATION_DELAY.total_seconds():
+            reserved |= _nearest_region(entry, room, most, reserved)
+    return admitted
 
 
 def _first_fitting_region(
-    asks: QueueEntry, room: Mapping[str, int], kept: AbstractSet[str]
+    entry: QueueEntry, room: Mapping[str, int], reserved: AbstractSet[str]
 ) -> RegionRequest | None:
     """Return the first region with room that is not reserved."""
-    for want in asks.wants:
-        if not want.cores or want.region not in room:
-            return want
-        if want.cores <= room[want.region] and want.region not in kept:
-            return want
+    for request in entry.wants:
+        if not request.cores or request.region not in room:
+            return request
+        if request.cores <= room[request.region] and request.region not in reserved:
+            return request
     return None
 
 
 def _nearest_region(
-    asks: QueueEntry, room: Mapping[str, int], most: Mapping[str, int], kept: AbstractSet[str]
+    entry: QueueEntry, room: Mapping[str, int], most: Mapping[str, int], reserved: AbstractSet[str]
 ) -> set[str]:
     """Return the region that lacks the fewest cores and can ever suffice; at most one."""
     open_ = [
-        (want.cores - room[want.region], want.region)
-        for want in asks.wants
-        if want.region not in kept and want.cores <= most[want.region]
+        (request.cores - room[request.region], request.region)
+        for request in entry.wants
+        if request.region not in reserved and request.cores <= most[request.region]
     ]
     return {min(open_)[1]} if open_ else set()
 

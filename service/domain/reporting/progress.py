@@ -16,28 +16,28 @@ OF_A_STEP = ("loss", "valid_loss", *OF_METHODS)
 
 
 def with_committed(
-    progress: Mapping[str, Any], step: int, *, over: bool, valid_loss: float | None = None
+    progress: Mapping[str, Any], step: int, *, is_over: bool, valid_loss: float | None = None
 ) -> dict[str, Any]:
     """Return ``progress``, or that of the committed ``step`` where the reports end before it.
 
-    A job that is ``over`` shows no figure of an earlier step: no report will replace it.
+    A job that is ``is_over`` shows no figure of an earlier step: no report will replace it.
     """
     if step <= progress.get("step", 0):
         return dict(progress)
-    figures = dict.fromkeys(OF_A_STEP) | {"valid_loss": valid_loss} if over else {}
+    figures = dict.fromkeys(OF_A_STEP) | {"valid_loss": valid_loss} if is_over else {}
     return {**progress, **figures, "step": step}
 
 
 def progress_of(measured: Sequence[StepMetrics], saved: SaveCost | None = None) -> dict[str, Any]:
     """Return the progress of a job at the last of these steps; ``saved``: cost of its last save."""
     last = max(measured, key=lambda m: m.step)
-    told: dict[str, float | int | None] = {"step": last.step, "loss": last.loss}
+    figures: dict[str, float | int | None] = {"step": last.step, "loss": last.loss}
     of_methods = {name: getattr(last, name) for name in OF_METHODS}
-    told |= {name: value for name, value in of_methods.items() if value is not None}
+    figures |= {name: value for name, value in of_methods.items() if value is not None}
     validated = [m for m in measured if m.valid_loss is not None]
     if validated:
-        told["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
-    return {name: _finite(value) for name, value in told.items()} | save_cost(saved)
+        figures["valid_loss"] = max(validated, key=lambda m: m.step).valid_loss
+    return {name: _finite(value) for name, value in figures.items()} | save_cost(saved)
 
 
 def _finite(value: float | None) -> float | None:

@@ -46,10 +46,10 @@ def line(columns: Columns, row: dict[str, Any]) -> str:
     >>> line(columns(), {"step": 3, "loss": 0.5, "accuracy": 1.0, "valid_loss": None})
     '3,0.5,1.0,,\n'
     """
-    known = row | {"": None}
+    values = row | {"": None}
     if (loss := row["valid_loss"]) is not None:
-        known["valid_reward"] = -loss  # with reinforcement it is what the best model has least of
-    return f"{','.join(_number(known.get(name)) for name in columns.values())}\n"
+        values["valid_reward"] = -loss  # with reinforcement it is what the best model has least of
+    return f"{','.join(_number(values.get(name)) for name in columns.values())}\n"
 
 
 def _number(value: float | None) -> str:

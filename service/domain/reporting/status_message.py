@@ -15,11 +15,11 @@ from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_
 from service.domain.lifecycle.job import NEVER_TRAINED, backoff_before_next
 from service.domain.money.budget import without_remedy
 from service.domain.queue.admission import QueueStanding
-from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState, JobState, Outcome
+from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, AttemptState, JobState, Outcome
 from trainer.contract import DirectiveKind
 
 _MIGRATES = {MOVES_TO_ON_DEMAND: "deadline_at_risk", RETURNS_TO_SPOT: "back_to_spot"}
-_OURS = {  # why the service pauses a job
+_PAUSE_CODES = {  # why the service pauses a job
     NEVER_TRAINED: "never_trained",
     FRUITLESS: "never_saved",
     HEAD_UNREADABLE: "head_unreadable",
@@ -76,7 +76,7 @@ class JobFacts:
     attempt: AttemptFacts | None = None
 
     @property
-    def place(self) -> str:
+    def intent(self) -> str:
         """Return where training starts or resumes, as a phrase."""
         if self.checkpoint_step:
             return f"go on from step {self.checkpoint_step}"
@@ -102,10 +102,11 @@ class StatusMessage:
 
 def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
-    told = _ending(job) or _request(job) or _life(job)
-    if job.help_wanted and job.state not in JOB_TERMINAL and told.code not in _OURS.values():
-        return replace(told, code="needs_help", message=job.help_wanted)
-    return told
+    status = _ending(job) or _request(job) or _life_cycle_status(job)
+    is_paused = status.code in _PAUSE_CODES.values()
+    if job.help_wanted and job.state not in JOB_TERMINAL and not is_paused:
+        return replace(status, code="needs_help", message=job.help_wanted)
+    return status
 
 
 def _ending(job: JobFacts) -> StatusMessage | None:
@@ -145,19 +146,19 @@ def _reached(job: JobFacts) -> str:
 def _paused(job: JobFacts, leaving: str) -> StatusMessage:
     if job.over_budget and not job.pause_requested:
         why = humanize.as_sentence(job.over_budget)
-        text = f"{why} With more money, it will {job.place}.{leaving}"
+        text = f"{why} With more money, it will {job.intent}.{leaving}"
         return StatusMessage("paused", "budget_exhausted", text)
     if not job.pause_requested:
         return _resumes(job)
-    if code := next((c for why, c in _OURS.items() if job.reason.startswith(why)), ""):
+    if code := next((c for why, c in _PAUSE_CODES.items() if job.reason.startswith(why)), ""):
         why = job.help_wanted or humanize.as_sentence(job.reason)
-        text = f"{why} Once resumed, it will {job.place}.{leaving}"
+        text = f"{why} Once resumed, it will {job.intent}.{leaving}"
         return StatusMessage("paused", code, text)
     if job.attempt and job.attempt.outcome is Outcome.MISCONFIGURED:
         why = humanize.as_sentence(job.attempt.reason)
-        text = f"{why} Once resumed, it will {job.place}.{leaving}"
+        text = f"{why} Once resumed, it will {job.intent}.{leaving}"
         return StatusMessage("paused", "misconfigured", text)
-    text = f"Paused by the user; once resumed, it will {job.place}.{leaving}"
+    text = f"Paused by the user; once resumed, it will {job.intent}.{leaving}"
     return StatusMessage("paused", "paused", text)
 
 
@@ -165,19 +166,19 @@ def _leaving(job: JobFacts) -> str:
     attempt = job.attempt
     if attempt is None or attempt.state is AttemptState.ENDED:
         return ""
-    are = humanize.pluralize(attempt.instance_count, "is", "are")
-    return f" {job.its_machines.capitalize()} {are} being deleted."
+    verb = humanize.pluralize(attempt.instance_count, "is", "are")
+    return f" {job.its_machines.capitalize()} {verb} being deleted."
 
 
 def _request(job: JobFacts) -> StatusMessage | None:
     """Return the message of a pending request of the user."""
     attempt = job.attempt
-    live = attempt is not None and attempt.state not in ATTEMPT_OVER
+    live = attempt is not None and attempt.state not in ATTEMPT_ENDING
     if job.cancel_requested:
         text = "nothing runs any more"
         if attempt is not None and live:
-            are = humanize.pluralize(attempt.instance_count, "is", "are")
-            text = f"{job.its_machines} {are} stopped and deleted"
+            verb = humanize.pluralize(attempt.instance_count, "is", "are")
+            text = f"{job.its_machines} {verb} stopped and deleted"
         return StatusMessage("cancelling", "cancelling", f"Cancel was asked for: {text}.")
     if job.over_budget and not job.pause_requested:
         why = humanize.as_sentence(job.over_budget)
@@ -188,12 +189,12 @@ def _request(job: JobFacts) -> StatusMessage | None:
         if attempt is not None and live and attempt.generation:
             text = f"it saves a checkpoint and then lets {job.its_machines} go"
         elif job.has_trained:
-            text = f"it does not train now; once resumed, it will {job.place}"
+            text = f"it does not train now; once resumed, it will {job.intent}"
         return StatusMessage("pausing", "pausing", f"Pause was asked for: {text}.")
     return None
 
 
-def _life(job: JobFacts) -> StatusMessage:
+def _life_cycle_status(job: JobFacts) -> StatusMessage:
     """Return the message of a job between its submission and its end."""
     if job.state is JobState.VALIDATING:
         text = humanize.as_sentence(job.reason)
@@ -228,16 +229,16 @@ def _queued(queue: QueueStanding) -> StatusMessage:
 
 
 def _requested_status(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
-    what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
+    machines = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
     nth = humanize.ordinal(attempt.refusals + 1)
     again = f" (asked for the {nth} time)" if attempt.refusals else ""
     if attempt.state is AttemptState.PENDING:
         phase = "recovering" if job.has_trained else "queued"
-        are = humanize.pluralize(attempt.instance_count, "is", "are")
-        text = f"{what} {are} about to be asked for{again}, to {job.place}."
+        verb = humanize.pluralize(attempt.instance_count, "is", "are")
+        text = f"{machines} {verb} about to be asked for{again}, to {job.intent}."
         return StatusMessage(phase, "asking_for_machines", text)
     at = humanize.format_time(attempt.since)
-    text = f"Azure was asked for {what}{again}, to {job.place}, at {at}."
+    text = f"Azure was asked for {machines}{again}, to {job.intent}, at {at}."
     return StatusMessage("provisioning", "provisioning", text)
 
 
@@ -252,12 +253,12 @@ def _booting(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     joined = humanize.pluralize(
         count, "The machine has joined; it is", f"All {count_machines(count)} have joined; they are"
     )
-    return StatusMessage("booting", "joined", f"{joined} about to {job.place}.")
+    return StatusMessage("booting", "joined", f"{joined} about to {job.intent}.")
 
 
 def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     """Return the message of machines with a generation: loading, training, saving, stopping."""
-    who = f"{_at_work(attempt)} of {attempt.offering}"
+    machines = f"{_at_work(attempt)} of {attempt.offering}"
     if attempt.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP:
         why = (
             f"Azure takes back {attempt.evicting} of {count_machines(attempt.instance_count)}"
@@ -271,16 +272,16 @@ def _generation(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
         stops = humanize.pluralize(
             attempt.instance_count, "training is being stopped", "the others are being stopped"
         )
-        return StatusMessage("recovering", "stopping", f"{why}; {stops}, to {job.place}.")
+        return StatusMessage("recovering", "stopping", f"{why}; {stops}, to {job.intent}.")
     if attempt.state is AttemptState.STARTING or job.step <= attempt.from_step < job.total_steps:
-        return _first_step(attempt, who)
+        return _first_step(attempt, machines)
     if job.step >= job.total_steps:
         text = f"All {job.total_steps} steps are done; the final model is being saved."
         return StatusMessage("saving", "saving_model", text)
-    return StatusMessage("training", "training", f"Training on {who}.")
+    return StatusMessage("training", "training", f"Training on {machines}.")
 
 
-def _first_step(attempt: AttemptFacts, who: str) -> StatusMessage:
+def _first_step(attempt: AttemptFacts, machines: str) -> StatusMessage:
     """Return the message until the first step of a generation is done."""
     load = f" and the checkpoint of step {attempt.from_step}" if attempt.from_step else ""
     count = attempt.members or attempt.instance_count
@@ -291,9 +292,11 @@ def _first_step(attempt: AttemptFacts, who: str) -> StatusMessage:
     )
     if attempt.loaded_at is None:
         does = humanize.pluralize(count, "loads", "load")
-        return StatusMessage("loading", "loading", f"{who} {does} model and data{load}{since}.")
+        return StatusMessage(
+            "loading", "loading", f"{machines} {does} model and data{load}{since}."
+        )
     have = humanize.pluralize(count, "has", "have")
-    text = f"{who} {have} loaded model and data{load}; the first step is running{since}."
+    text = f"{machines} {have} loaded model and data{load}; the first step is running{since}."
     return StatusMessage("loading", "first_step", text)
 
 
@@ -320,7 +323,7 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> StatusMe
             return StatusMessage("stopping", "trainer_error", humanize.as_sentence(attempt.reason))
         case Outcome.PAUSED if attempt.reason in _MIGRATES:
             code = _MIGRATES[attempt.reason]
-            return StatusMessage("migrating", code, _asked_next(attempt.reason, job))
+            return StatusMessage("migrating", code, _next_request_text(attempt.reason, job))
         case Outcome.PAUSED | Outcome.CANCELLED | Outcome.OVER_BUDGET | Outcome.TRAINER_ERROR:
             return _resumes(job)
 
@@ -328,21 +331,21 @@ def _between(job: JobFacts, attempt: AttemptFacts, outcome: Outcome) -> StatusMe
 def _resumes(job: JobFacts) -> StatusMessage:
     """Return the message of a resumed job; without money `_ending` or `_request` applies."""
     paid = job.attempt is not None and job.attempt.outcome is Outcome.OVER_BUDGET
-    text = _asked_next("There is money again" if paid else "Resumed by the user", job)
+    text = _next_request_text("There is money again" if paid else "Resumed by the user", job)
     return StatusMessage("recovering" if job.has_trained else "queued", "resuming", text)
 
 
-def _asked_next(why: str, job: JobFacts) -> str:
-    return f"{why}; machines to {job.place} are about to be asked for."
+def _next_request_text(why: str, job: JobFacts) -> str:
+    return f"{why}; machines to {job.intent} are about to be asked for."
 
 
 def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
     many = "once" if attempt.refusals < 2 else f"{attempt.refusals} times in a row"
-    what = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
-    said = f"Azure has no capacity for {what} now (refused {many}"
+    machines = f"{count_machines(attempt.instance_count)} of {attempt.offering}"
+    summary = f"Azure has no capacity for {machines} now (refused {many}"
     if attempt.outcome is Outcome.PROVISIONING_FAILED:
-        said = f"Azure failed to make {what} ({many}"
-    text = f"{said}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
+        summary = f"Azure failed to make {machines} ({many}"
+    text = f"{summary}; {attempt.reason or 'no reason given'}). {_next(job, attempt)}"
     code = str(attempt.outcome)
     return StatusMessage("waiting_capacity", code, text, job.since, _next_at(attempt))
 
@@ -354,31 +357,32 @@ def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
         attempt.evicted_unnoticed,
     )
     if not noticed + unnoticed:
-        return f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.place}."
+        return f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.intent}."
     how = "with notice" if not unnoticed else "without notice"
     if noticed and unnoticed:
         how = f"({noticed} with notice, {unnoticed} without)"
-    was = "was" if noticed + unnoticed == 1 else "were"
-    gone = (
-        f"{noticed + unnoticed} of {count_machines(count)} {was} evicted in {attempt.region} {how}"
+    verb = "was" if noticed + unnoticed == 1 else "were"
+    summary = (
+        f"{noticed + unnoticed} of {count_machines(count)} {verb} evicted in {attempt.region} {how}"
     )
-    return f"{gone}; looking for machines to {job.place}."
+    return f"{summary}; looking for machines to {job.intent}."
 
 
 def _unresponsive(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
-    told = humanize.as_sentence(attempt.reason).rstrip(".")
-    are = humanize.pluralize(attempt.instance_count, "is", "are")
-    gone = f"{told} in {attempt.region}, so {job.its_machines} {are} given up."
-    text = f"{gone} {_next(job, attempt)}"
+    reason = humanize.as_sentence(attempt.reason).rstrip(".")
+    verb = humanize.pluralize(attempt.instance_count, "is", "are")
+    summary = f"{reason} in {attempt.region}, so {job.its_machines} {verb} given up."
+    text = f"{summary} {_next(job, attempt)}"
     since = attempt.since if job.state is JobState.RUNNING else job.since
     return StatusMessage("recovering", "unresponsive", text, since, _next_at(attempt))
 
 
 def _next(job: JobFacts, attempt: AttemptFacts) -> str:
-    what = job.next_offering or attempt.offering
+    offering = job.next_offering or attempt.offering
     if _next_at(attempt) <= attempt.since:
-        return f"{what} is asked for next, to {job.place}."
-    return f"{what} is asked for at {humanize.format_time(_next_at(attempt))}, to {job.place}."
+        return f"{offering} is asked for next, to {job.intent}."
+    at = humanize.format_time(_next_at(attempt))
+    return f"{offering} is asked for at {at}, to {job.intent}."
 
 
 def _next_at(attempt: AttemptFacts) -> datetime:

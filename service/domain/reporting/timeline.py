@@ -14,7 +14,7 @@ from service.domain.states import AttemptState
 from trainer.contract import DirectiveKind, Span
 
 _LATEST = 4e9  # unix seconds; a clock that says more is not worth showing
-_CALLED = {"vm_boot": "boot"}  # the nodes' names for what has another one here
+_SPAN_NAMES = {"vm_boot": "boot"}  # the nodes' names for what has another one here
 _TITLES = {
     "create": "Asking Azure for the machines",
     "allocate": "Azure allocates the machines",
@@ -92,7 +92,11 @@ def timeline(
 ) -> list[TimelineSpan]:
     """Return every known span, by its start; spans of different nodes are merged."""
     measured = _measured(nodes, worlds)
-    entries = [*_moves(moves, measured, nodes), *_worlds(moves, worlds, measured), *measured]
+    entries = [
+        *_moves(moves, measured, nodes),
+        *_generation_spans(moves, worlds, measured),
+        *measured,
+    ]
     return sorted(entries, key=lambda e: (e.started_at, e.ended_at or _at(_LATEST)))
 
 
@@ -103,35 +107,39 @@ def _moves(
 ) -> Iterable[TimelineSpan]:
     """Yield the spans of what the service did with the scale set."""
     state = AttemptState
-    over = moves.get(state.TERMINATING) or moves.get(state.ENDED)
+    ended_at = moves.get(state.TERMINATING) or moves.get(state.ENDED)
     if pending := moves.get(state.PENDING):
-        asked = moves.get(state.PROVISIONING)
-        yield TimelineSpan(name="create", started_at=pending, ended_at=asked or over)
-    if asked := moves.get(state.PROVISIONING):
-        given = moves.get(state.STARTING)
-        yield TimelineSpan(name="allocate", started_at=asked, ended_at=given or over)
-    if (given := moves.get(state.STARTING)) and not _has(measured, "boot"):
+        requested_at = moves.get(state.PROVISIONING)
+        yield TimelineSpan(name="create", started_at=pending, ended_at=requested_at or ended_at)
+    if requested_at := moves.get(state.PROVISIONING):
+        granted_at = moves.get(state.STARTING)
+        yield TimelineSpan(
+            name="allocate", started_at=requested_at, ended_at=granted_at or ended_at
+        )
+    if (granted_at := moves.get(state.STARTING)) and not _has_span(measured, "boot"):
         joined = min((n.registered_at for n in nodes), default=None)
-        yield TimelineSpan(name="boot", started_at=given, ended_at=joined or over)
-    if gone := moves.get(state.TERMINATING):
-        yield TimelineSpan(name="delete", started_at=gone, ended_at=moves.get(state.ENDED))
+        yield TimelineSpan(name="boot", started_at=granted_at, ended_at=joined or ended_at)
+    if terminating_at := moves.get(state.TERMINATING):
+        yield TimelineSpan(
+            name="delete", started_at=terminating_at, ended_at=moves.get(state.ENDED)
+        )
 
 
-def _worlds(
+def _generation_spans(
     moves: Mapping[AttemptState, datetime],
     worlds: Sequence[GenerationTimes],
     measured: Sequence[TimelineSpan],
 ) -> Iterable[TimelineSpan]:
     """Yield the spans of each generation, from when the machines had joined."""
-    over = moves.get(AttemptState.TERMINATING)
+    ended_at = moves.get(AttemptState.TERMINATING)
     joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
-    if joined and not _has(measured, "wait_for_nodes"):
-        opened = worlds[0].opened_at if worlds else over
-        first = min(joined) if opened is None else min(*joined, opened)
-        yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened)
+    if joined and not _has_span(measured, "wait_for_nodes"):
+        opened_at = worlds[0].opened_at if worlds else ended_at
+        first = min(joined) if opened_at is None else min(*joined, opened_at)
+        yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened_at)
     sizes = {world.nodes for world in worlds}
     for number, world in enumerate(worlds):
-        following = worlds[number + 1].opened_at if number + 1 < len(worlds) else over
+        following = worlds[number + 1].opened_at if number + 1 < len(worlds) else ended_at
         halted = world.halted_at
         steps = [
             e.started_at
@@ -149,14 +157,14 @@ def _worlds(
                 nodes=world.nodes if len(sizes) > 1 else 0,
             )
         if halted is not None:
-            saves = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
-            name = "save" if saves else "stop"
+            is_save = world.halt_kind is DirectiveKind.CHECKPOINT_AND_STOP
+            name = "save" if is_save else "stop"
             yield TimelineSpan(
                 name=name, started_at=halted, ended_at=following, generation=world.number
             )
 
 
-def _has(measured: Sequence[TimelineSpan], name: str) -> bool:
+def _has_span(measured: Sequence[TimelineSpan], name: str) -> bool:
     return any(e.name == name for e in measured)
 
 
@@ -165,20 +173,20 @@ def _measured(nodes: Sequence[NodeTime], worlds: Sequence[GenerationTimes]) -> l
 
     A machine that came later, in place of a lost one, has spans apart from the first ones.
     """
-    drawn: dict[tuple[str, int, int], TimelineSpan] = {}
+    merged: dict[tuple[str, int, int], TimelineSpan] = {}
     for node in nodes:
         late = sum(w.opened_at < node.registered_at for w in worlds)
-        seen: Counter[str] = Counter()
+        counts: Counter[str] = Counter()
         for span in sorted(node.spans, key=lambda s: s.started_at):
-            name = _CALLED.get(span.name, span.name)
-            key = (name, seen[name], late)
-            seen[name] += 1
+            name = _SPAN_NAMES.get(span.name, span.name)
+            key = (name, counts[name], late)
+            counts[name] += 1
             started, ended = _at(span.started_at), _at(span.ended_at)
-            if known := drawn.get(key):
-                started = min(started, known.started_at)
-                ended = max(ended, known.ended_at or ended)
-            drawn[key] = TimelineSpan(name=name, started_at=started, ended_at=ended)
-    return list(drawn.values())
+            if previous := merged.get(key):
+                started = min(started, previous.started_at)
+                ended = max(ended, previous.ended_at or ended)
+            merged[key] = TimelineSpan(name=name, started_at=started, ended_at=ended)
+    return list(merged.values())
 
 
 def _at(seconds: float) -> datetime:

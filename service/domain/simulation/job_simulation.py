@@ -63,15 +63,15 @@ def simulate_job(
     case = build_case(options[0], zones, deadline_s, finest_s=shortest_tick(options[0]))
     if case.deadline is not None:
         case = replace(case, deadline=min(case.deadline, _MOST))
-    spot, kept = [], []
+    spot, with_deadline = [], []
     for life in range(lives):  # one trace at a time: all together are hundreds of MB
         capacity = _draw_capacity(zones, case, f"{seed} {life}")
         spot.append(_simulate_fresh(replace(case, deadline=None), capacity))
         if case.deadline is not None:
-            kept.append(_simulate_fresh(case, capacity))
-    found = [_strategy_result("rekindle", kept, case)] if kept else []
-    found.append(_strategy_result("spot_only", spot, case))
-    return [*found, _strategy_result("on_demand", [_run_on_demand(case)], case)]
+            with_deadline.append(_simulate_fresh(case, capacity))
+    results = [_strategy_result("rekindle", with_deadline, case)] if with_deadline else []
+    results.append(_strategy_result("spot_only", spot, case))
+    return [*results, _strategy_result("on_demand", [_run_on_demand(case)], case)]
 
 
 def shortest_tick(first: Option) -> float:
@@ -167,19 +167,19 @@ def _run_on_demand(case: SimulationCase) -> SimulatedRun:
 
 
 def _strategy_result(
-    name: str, lived: Sequence[SimulatedRun], case: SimulationCase
+    name: str, runs: Sequence[SimulatedRun], case: SimulationCase
 ) -> StrategyResult:
-    done = [life.finished for life in lived if life.finished is not None]
-    paid = sum(life.spot + life.on_demand for life in lived)
+    done = [run.finished for run in runs if run.finished is not None]
+    paid = sum(run.spot + run.on_demand for run in runs)
     in_time = None
     if case.deadline is not None:
-        in_time = 100 * sum(ticks <= case.deadline for ticks in done) / len(lived)
+        in_time = 100 * sum(ticks <= case.deadline for ticks in done) / len(runs)
     return StrategyResult(
         name=name,
-        dollars=PercentileInterval.of([life.dollars for life in lived]),
+        dollars=PercentileInterval.of([run.dollars for run in runs]),
         hours=PercentileInterval.of([ticks * case.tick_s / HOUR for ticks in done] or [math.inf]),
-        evictions=PercentileInterval.of([life.evictions for life in lived]),
+        evictions=PercentileInterval.of([run.evictions for run in runs]),
         in_time_pct=in_time,
-        unfinished_pct=100 * (1 - len(done) / len(lived)),
-        on_demand_pct=100 * sum(life.on_demand for life in lived) / paid if paid else 0.0,
+        unfinished_pct=100 * (1 - len(done) / len(runs)),
+        on_demand_pct=100 * sum(run.on_demand for run in runs) / paid if paid else 0.0,
     )

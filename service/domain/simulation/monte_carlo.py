@@ -39,11 +39,13 @@ class PercentileInterval:
         return cls(p10=p10, p50=p50, p90=p90)
 
 
-def draw_rates(seen: Exposure, prior: Sequence[float], draw: random.Random) -> tuple[float, ...]:
+def draw_rates(
+    exposure: Exposure, prior: Sequence[float], draw: random.Random
+) -> tuple[float, ...]:
     """Draw rates by age, each from its Gamma posterior."""
     return tuple(
         max(draw.gammavariate(_WEIGHT + ends, 1 / (_WEIGHT / rate + hours)), _LEAST)
-        for rate, ends, hours in zip(prior, seen.ends, seen.hours, strict=True)
+        for rate, ends, hours in zip(prior, exposure.ends, exposure.hours, strict=True)
     )
 
 
@@ -51,9 +53,9 @@ def draw_duration(rates: Sequence[float], draw: random.Random) -> float:
     """Draw the hours of one hold or outage at these rates."""
     age = 0.0
     for rate, width in zip(rates, WIDTHS, strict=True):
-        more = draw.expovariate(rate)
-        if more < width:
-            return age + more
+        hours = draw.expovariate(rate)
+        if hours < width:
+            return age + hours
         age += width
     return age
 

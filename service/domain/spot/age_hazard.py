@@ -39,17 +39,17 @@ class Exposure:
         )
 
     @classmethod
-    def of(cls, lives: Iterable[tuple[float, bool]], begun: float = 0.0) -> Self:
+    def of(cls, lifetimes: Iterable[tuple[float, bool]], start_age: float = 0.0) -> Self:
         """Build from lives as (hours, whether it ended by itself).
 
-        False: censored, because we cut it or it still lasts. ``begun``: the hours that each had
+        False: censored, because we cut it or it still lasts. ``start_age``: the hours that each had
         lasted when observation began; the time before counts as not observed.
         """
         hours, ends = [0.0] * BUCKETS, [0] * BUCKETS
-        for lasted, ended in lives:
-            age = begun + lasted
+        for duration, ended in lifetimes:
+            age = start_age + duration
             for b, (start, width) in enumerate(zip(_STARTS, WIDTHS, strict=True)):
-                hours[b] += max(0.0, min(age, start + width) - max(begun, start))
+                hours[b] += max(0.0, min(age, start + width) - max(start_age, start))
             ends[bucket_of(age)] += ended
         return cls(tuple(hours), tuple(ends))
 
@@ -62,8 +62,8 @@ class Exposure:
         (0.5, 0.5, 0.2, 0.1)
         """
         return tuple(
-            (weight + seen) / (weight / before + hours)
-            for before, seen, hours in zip(prior, self.ends, self.hours, strict=True)
+            (weight + count) / (weight / before + hours)
+            for before, count, hours in zip(prior, self.ends, self.hours, strict=True)
         )
 
 
@@ -77,16 +77,16 @@ def bucket_of(hours: float) -> int:
 
 def mean_residual_life(rates: tuple[float, ...], age: float, horizon: float) -> float:
     """Return the expected hours still to live at ``age``, capped at ``horizon`` hours."""
-    rest, alive, at = 0.0, 1.0, age
+    expected, alive, at = 0.0, 1.0, age
     end = age + horizon
     for b in range(bucket_of(age), BUCKETS):
         until = min(end, _STARTS[b] + WIDTHS[b])
-        rest += alive * -math.expm1(-rates[b] * (until - at)) / rates[b]
+        expected += alive * -math.expm1(-rates[b] * (until - at)) / rates[b]
         alive *= math.exp(-rates[b] * (until - at))
         at = until
         if at >= end:
             break
-    return rest
+    return expected
 
 
 def residual_life_quantile(rates: tuple[float, ...], age: float, share: float) -> float:
@@ -95,10 +95,10 @@ def residual_life_quantile(rates: tuple[float, ...], age: float, share: float) -
     >>> round(residual_life_quantile((0.5, 0.5, 0.1, 0.1), 1.0, 1 - math.exp(-1.0)), 6)
     6.0
     """
-    rest, at = -math.log1p(-share), age
+    remaining, at = -math.log1p(-share), age
     for b in range(bucket_of(age), BUCKETS - 1):
         until = _STARTS[b] + WIDTHS[b]
-        if (spent := rates[b] * (until - at)) >= rest:
-            return at + rest / rates[b] - age
-        rest, at = rest - spent, until
-    return at + rest / rates[-1] - age
+        if (spent := rates[b] * (until - at)) >= remaining:
+            return at + remaining / rates[b] - age
+        remaining, at = remaining - spent, until
+    return at + remaining / rates[-1] - age

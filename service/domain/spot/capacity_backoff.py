@@ -54,14 +54,14 @@ class Shortage:
         ends_at = self.ends_at if self.is_active(now) else now + PROBE_TIMEOUT
         return replace(self, ends_at=ends_at, nodes=nodes)
 
-    def is_probe(self, asked: datetime) -> bool:
-        """Return whether the request sent at ``asked`` is the probe at the end of the backoff.
+    def is_probe(self, requested_at: datetime) -> bool:
+        """Return whether the request sent then is the probe at the end of the backoff.
 
         The probe is recognised by its time limit. Times are kept to the microsecond: a smaller
         request sent in exactly that microsecond is mistaken for it, which costs one doubling too
         many.
         """
-        return self.since < asked == self.ends_at - PROBE_TIMEOUT
+        return self.since < requested_at == self.ends_at - PROBE_TIMEOUT
 
 
 def record_refusal(
@@ -69,17 +69,17 @@ def record_refusal(
     offering: Offering,
     nodes: int,
     reason: str,
-    asked: datetime,
+    requested_at: datetime,
     now: datetime,
 ) -> Shortage:
-    """Return the shortage after one more refusal of a request that was sent at ``asked``.
+    """Return the shortage after one more refusal of a request that was sent at ``requested_at``.
 
     ``before`` is the shortage so far. While its backoff is active, only the refusal of its probe
     starts another one. Any other refusal only lowers the number of machines that it covers.
     """
     if before is not None and before.is_active(now):
         nodes = min(nodes, before.nodes)
-        if not before.is_probe(asked):
+        if not before.is_probe(requested_at):
             return replace(before, nodes=nodes)
     many = before.in_a_row + 1 if before else 1
     return Shortage(

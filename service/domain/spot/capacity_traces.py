@@ -82,27 +82,27 @@ class TraceWindow:
 class CapacityTrace:
     """Available machines at each tick."""
 
-    place: SpotPool
+    pool: SpotPool
     begins: datetime
     gap: timedelta
     counts: tuple[int, ...]
-    seen: tuple[tuple[int, int], ...]  # ticks, without the last of each
+    observed: tuple[tuple[int, int], ...]  # ticks, without the last of each
     prices: tuple[PriceChange, ...] = ()  # oldest first
 
     @property
-    def seen_share(self) -> float:
+    def observed_share(self) -> float:
         """Return the share of ticks with an observation, 0 to 1."""
-        return sum(end - begin for begin, end in self.seen) / len(self.counts)
+        return sum(end - begin for begin, end in self.observed) / len(self.counts)
 
     def as_dict(self) -> dict[str, Any]:
         """Return the trace as a JSON-able document; other programs read `data`."""
         metadata = {
             "gap_seconds": self.gap.total_seconds(),
             "start_time": self.begins.isoformat(),
-            "instance": self.place.vm_size,
-            "region": self.place.region,
+            "instance": self.pool.vm_size,
+            "region": self.pool.region,
             "source": SOURCE,
-            "seen": [list(stretch) for stretch in self.seen],
+            "seen": [list(stretch) for stretch in self.observed],
             "prices": [[p.tick, str(p.hourly)] for p in self.prices],
         }
         return {"metadata": metadata, "data": list(self.counts)}
@@ -115,13 +115,15 @@ class CapacityTrace:
         observed. Raises InvalidTrace.
         """
         try:
-            told, counts = document["metadata"], _whole(document["data"])
-            gap = timedelta(seconds=float(told["gap_seconds"]))
-            place = SpotPool(str(told.get("region", "")), str(told.get("instance", "")))
-            since = begins if told.get("start_time") is None else _moment(told["start_time"])
+            metadata, counts = document["metadata"], _parse_counts(document["data"])
+            gap = timedelta(seconds=float(metadata["gap_seconds"]))
+            pool = SpotPool(str(metadata.get("region", "")), str(metadata.get("instance", "")))
+            since = (
+                begins if metadata.get("start_time") is None else _moment(metadata["start_time"])
+            )
             _bounded(since, gap, len(counts))
-            seen = _apart(told.get("seen", [[0, len(counts)]]), len(counts))
-            prices = _rising(told.get("prices", []), len(counts))
+            observed = _apart(metadata.get("seen", [[0, len(counts)]]), len(counts))
+            prices = _rising(metadata.get("prices", []), len(counts))
         except (AttributeError, KeyError, TypeError, ValueError, OverflowError) as error:
             raise InvalidTrace(
                 'A trace is {"metadata": {"gap_seconds": 300, "region": "eastus", "instance": '
@@ -132,44 +134,46 @@ class CapacityTrace:
             raise InvalidTrace(
                 "A trace needs metadata.start_time, such as 2026-11-01T00:00:00+00:00."
             )
-        return cls(place=place, begins=since, gap=gap, counts=counts, seen=seen, prices=prices)
+        return cls(
+            pool=pool, begins=since, gap=gap, counts=counts, observed=observed, prices=prices
+        )
 
 
 def build_trace(
-    place: SpotPool,
+    pool: SpotPool,
     window: TraceWindow,
-    held: Sequence[HeldMachine],
-    sights: Iterable[CapacitySample],
+    machines: Sequence[HeldMachine],
+    samples: Iterable[CapacitySample],
 ) -> CapacityTrace | None:
     """Build the trace of one pool from held machines and samples; None without observations.
 
-    ``sights``: refusals and evictions (no machine available), and holds that we gave up (what was
+    ``samples``: refusals and evictions (no machine available), and holds that we gave up (what was
     held was available).
     """
-    now_held = _machines_by_tick(window, held)
-    in_time = sorted(sights, key=lambda s: s.at)  # of one tick the last counts
-    told = [(min(window.tick_of(s.at), window.ticks), s.machines) for s in in_time]
-    seen = [count > 0 for count in now_held]
-    for tick, _ in told:
+    held_counts = _machines_by_tick(window, machines)
+    in_time = sorted(samples, key=lambda s: s.at)  # of one tick the last counts
+    tick_counts = [(min(window.tick_of(s.at), window.ticks), s.machines) for s in in_time]
+    observed = [count > 0 for count in held_counts]
+    for tick, _ in tick_counts:
         if 0 <= tick < window.ticks:
-            seen[tick] = True
-    if not any(seen):
+            observed[tick] = True
+    if not any(observed):
         return None
     return CapacityTrace(
-        place=place,
+        pool=pool,
         begins=window.begins,
         gap=window.gap,
-        counts=tuple(_counts(now_held, told, seen)),
-        seen=tuple(_stretches(seen)),
-        prices=tuple(_prices(window, held)),
+        counts=tuple(_counts(held_counts, tick_counts, observed)),
+        observed=tuple(_stretches(observed)),
+        prices=tuple(_prices(window, machines)),
     )
 
 
-def _machines_by_tick(window: TraceWindow, held: Sequence[HeldMachine]) -> list[int]:
+def _machines_by_tick(window: TraceWindow, machines: Sequence[HeldMachine]) -> list[int]:
     """Return the number of machines held at each tick."""
     changes = [0] * (window.ticks + 1)
-    for one in held:
-        ticks = (window.tick_of(one.begins), window.tick_of(one.ends))
+    for machine in machines:
+        ticks = (window.tick_of(machine.begins), window.tick_of(machine.ends))
         begin, end = (min(max(tick, 0), window.ticks) for tick in ticks)
         changes[begin] += 1
         changes[end] -= 1
@@ -180,52 +184,54 @@ def _machines_by_tick(window: TraceWindow, held: Sequence[HeldMachine]) -> list[
     return counts
 
 
-def _counts(held: list[int], told: list[tuple[int, int]], seen: list[bool]) -> Iterator[int]:
+def _counts(
+    held_counts: list[int], tick_counts: list[tuple[int, int]], observed: list[bool]
+) -> Iterator[int]:
     """Yield the machines held at each tick, or else the last observation."""
-    sights, at = dict(told), 0
-    before = [count for tick, count in told if tick < 0]
-    first = seen.index(True)
-    last = before[-1] if before else held[first] or sights.get(first, 0)
-    for at, have in enumerate(held):
-        if at in sights:
-            last = sights[at]
-        elif have:
-            last = have
-        yield have or last
+    by_tick, at = dict(tick_counts), 0
+    before = [count for tick, count in tick_counts if tick < 0]
+    first = observed.index(True)
+    last = before[-1] if before else held_counts[first] or by_tick.get(first, 0)
+    for at, held in enumerate(held_counts):
+        if at in by_tick:
+            last = by_tick[at]
+        elif held:
+            last = held
+        yield held or last
 
 
-def _stretches(seen: list[bool]) -> Iterator[tuple[int, int]]:
+def _stretches(observed: list[bool]) -> Iterator[tuple[int, int]]:
     at = 0
-    for is_seen, group in groupby(seen):
+    for is_seen, group in groupby(observed):
         many = len(list(group))
         if is_seen:
             yield at, at + many
         at += many
 
 
-def _prices(window: TraceWindow, held: Sequence[HeldMachine]) -> Iterator[PriceChange]:
+def _prices(window: TraceWindow, machines: Sequence[HeldMachine]) -> Iterator[PriceChange]:
     """Yield each change of the billed price; an earlier one counts at the first tick."""
     last: Decimal | None = None
-    for one in sorted(held, key=lambda h: h.begins):
-        tick = max(window.tick_of(one.begins), 0)
-        if one.hourly != last and tick < window.ticks:
-            yield PriceChange(tick, one.hourly)
-            last = one.hourly
+    for machine in sorted(machines, key=lambda h: h.begins):
+        tick = max(window.tick_of(machine.begins), 0)
+        if machine.hourly != last and tick < window.ticks:
+            yield PriceChange(tick, machine.hourly)
+            last = machine.hourly
 
 
-def _whole(told: Sequence[Any]) -> tuple[int, ...]:
+def _parse_counts(values: Sequence[Any]) -> tuple[int, ...]:
     """Parse counts of machines; check their number before converting any."""
-    if not 0 < len(told) <= MAX_TICKS:
+    if not 0 < len(values) <= MAX_TICKS:
         raise ValueError(f"it has 1 to {MAX_TICKS} counts")
-    counts = [float(n) for n in told]
+    counts = [float(n) for n in values]
     if not all(0 <= n < math.inf for n in counts):
         raise ValueError("counts of machines are 0 or more")
     return tuple(int(n) for n in counts)
 
 
-def _moment(told: object) -> datetime:
-    found = datetime.fromisoformat(str(told))
-    return (found if found.tzinfo else found.replace(tzinfo=UTC)).astimezone(UTC)
+def _moment(value: object) -> datetime:
+    moment = datetime.fromisoformat(str(value))
+    return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).astimezone(UTC)
 
 
 def _bounded(since: datetime | None, gap: timedelta, counts: int) -> None:
@@ -238,18 +244,18 @@ def _bounded(since: datetime | None, gap: timedelta, counts: int) -> None:
         _ = since + counts * gap + timedelta(days=1)
 
 
-def _apart(told: Iterable[Any], counts: int) -> tuple[tuple[int, int], ...]:
+def _apart(pairs: Iterable[Any], counts: int) -> tuple[tuple[int, int], ...]:
     """Parse stretches of ticks that do not overlap."""
-    seen = sorted((int(a), int(b)) for a, b in told)
-    ends = [0, *(end for _, end in seen)]
-    if not all(last <= a < b <= counts for last, (a, b) in zip(ends, seen, strict=False)):
+    stretches = sorted((int(a), int(b)) for a, b in pairs)
+    ends = [0, *(end for _, end in stretches)]
+    if not all(last <= a < b <= counts for last, (a, b) in zip(ends, stretches, strict=False)):
         raise ValueError("seen has pairs [first, end] of counts that do not overlap")
-    return tuple(seen)
+    return tuple(stretches)
 
 
-def _rising(told: Iterable[Any], counts: int) -> tuple[PriceChange, ...]:
+def _rising(rows: Iterable[Any], counts: int) -> tuple[PriceChange, ...]:
     """Parse price changes, oldest first, one per tick."""
-    prices = dict(sorted((_priced(*row) for row in told), key=itemgetter(0)))
+    prices = dict(sorted((_priced(*row) for row in rows), key=itemgetter(0)))
     if not all(0 <= tick < counts for tick in prices):
         raise ValueError("a price is of one of the counts, which begin at 0")
     return tuple(PriceChange(*price) for price in prices.items())

@@ -37,12 +37,12 @@ def prior_rates(band_per_hour: float | None) -> tuple[float, ...]:
     """Return rates by age whose mean life is that of the band; HOLD_PRIOR without a band."""
     if not band_per_hour:
         return HOLD_PRIOR
-    wanted = 1 / min(max(band_per_hour, RAREST), OFTENEST)
+    target = 1 / min(max(band_per_hour, RAREST), OFTENEST)
     low, high = 1e-3, 1e3  # multiples of the usual rates; the mean life falls with them
     for _ in range(40):
         middle = math.sqrt(low * high)
-        lasts = mean_residual_life(tuple(rate * middle for rate in HOLD_PRIOR), 0.0, _ENDLESS)
-        low, high = (middle, high) if lasts > wanted else (low, middle)
+        lifetime = mean_residual_life(tuple(rate * middle for rate in HOLD_PRIOR), 0.0, _ENDLESS)
+        low, high = (middle, high) if lifetime > target else (low, middle)
     return tuple(rate * low for rate in HOLD_PRIOR)
 
 

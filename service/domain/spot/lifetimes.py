@@ -12,7 +12,7 @@ from typing import Self
 
 from service.domain.spot.age_hazard import mean_residual_life as by_rates
 
-ENOUGH = 8  # ends, before a curve says more than rates by age do
+MIN_ENDS = 8  # ends, before a curve says more than rates by age do
 _TAIL = 2 / 3
 _SHORT = 1e-6  # hours: shorter lives give no rate
 
@@ -27,18 +27,18 @@ class SurvivalCurve:
     ends: int
 
     @classmethod
-    def of(cls, lives: Iterable[tuple[float, bool]]) -> Self:
+    def of(cls, lifetimes: Iterable[tuple[float, bool]]) -> Self:
         """Build from lives as (hours, whether it ended by itself)."""
-        ordered = sorted(lives)
+        ordered = sorted(lifetimes)
         at_risk, total = len(ordered), 0.0
         ages, hazard = [], []
         for age, group in groupby(ordered, key=lambda life: life[0]):
-            here = [ended for _, ended in group]
-            if any(here):
-                total += sum(here) / at_risk
+            ended_flags = [ended for _, ended in group]
+            if any(ended_flags):
+                total += sum(ended_flags) / at_risk
                 ages.append(age)
                 hazard.append(total)
-            at_risk -= len(here)
+            at_risk -= len(ended_flags)
         longest = ordered[-1][0] if ordered else 0.0
         return cls(tuple(ages), tuple(hazard), longest, sum(ended for _, ended in ordered))
 
@@ -48,23 +48,25 @@ class SurvivalCurve:
 
     def mean_residual_life(self, age: float, horizon: float) -> float:
         """Return the expected hours still to live, capped at ``horizon``."""
-        end, rest, at = age + horizon, 0.0, age
+        end, expected, at = age + horizon, 0.0, age
         begun = self._cumulative(age)
         for step in (a for a in self.ages if age < a < min(end, self.longest)):
-            rest += math.exp(begun - self._cumulative(at)) * (step - at)
+            expected += math.exp(begun - self._cumulative(at)) * (step - at)
             at = step
-        known = min(end, max(self.longest, at))
+        observed_end = min(end, max(self.longest, at))
         alive = math.exp(begun - self._cumulative(at))
-        rest += alive * (known - at)
-        return rest + math.exp(begun - self._cumulative(known)) * self._tail(end - known)
+        expected += alive * (observed_end - at)
+        return expected + math.exp(begun - self._cumulative(observed_end)) * self._tail(
+            end - observed_end
+        )
 
     def _cumulative(self, age: float) -> float:
-        seen = 0.0
+        total = 0.0
         for at, value in zip(self.ages, self.hazard, strict=True):
             if at > age:
                 break
-            seen = value
-        return seen
+            total = value
+        return total
 
     def _tail(self, hours: float) -> float:
         """Return the expected hours lived of ``hours`` beyond the longest observed life."""
@@ -74,9 +76,9 @@ class SurvivalCurve:
 
 
 def mean_residual_life(
-    lives: SurvivalCurve, rates: tuple[float, ...], age: float, horizon: float
+    curve: SurvivalCurve, rates: tuple[float, ...], age: float, horizon: float
 ) -> float:
     """Return the expected hours of a hold: by its own curve, by rates with few ends."""
-    if lives.ends >= ENOUGH and age < lives.longest:
-        return lives.mean_residual_life(age, horizon)
+    if curve.ends >= MIN_ENDS and age < curve.longest:
+        return curve.mean_residual_life(age, horizon)
     return by_rates(rates, age, horizon)

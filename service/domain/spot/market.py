@@ -67,11 +67,11 @@ class EvictionPrior:
     source: str  # for the plan
 
 
-def eviction_prior(told: ReportedBand | None, default: float) -> EvictionPrior:
+def eviction_prior(report: ReportedBand | None, default: float) -> EvictionPrior:
     """Return the last band that Azure reported, however old; else the setting."""
-    if told is None:
+    if report is None:
         source = f"REKINDLE_HAZARD_PER_HOUR, {default:g}: Azure has told no eviction rate"
         return EvictionPrior(per_hour=default, source=source)
-    when = f"{told.seen_at:%Y-%m-%d}"
-    source = f"Azure's eviction rate of {when}, {told.band.as_phrase} of machines an hour"
-    return EvictionPrior(per_hour=told.band.per_hour, source=source)
+    date_text = f"{report.seen_at:%Y-%m-%d}"
+    source = f"Azure's eviction rate of {date_text}, {report.band.as_phrase} of machines an hour"
+    return EvictionPrior(per_hour=report.band.per_hour, source=source)

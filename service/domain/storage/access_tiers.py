@@ -87,7 +87,7 @@ class TieredBlob:
 class FolderFacts:
     """What the rules need to know of a folder and its job."""
 
-    what: str  # as a message names it
+    label: str  # as a message names it
     job_is_over: bool
     newer: int | None  # checkpoints of the job that are newer than this one; None: the model
     milestone: bool  # kept for as long as the job is
@@ -106,7 +106,7 @@ class SetTier:
 class AwaitRehydration:
     """Wait: Azure is rehydrating the blobs."""
 
-    left: int
+    remaining: int
 
 
 @dataclass(frozen=True)
@@ -125,27 +125,27 @@ def tier_refusal(standing: FolderFacts, tier: AccessTier) -> str:
         )
     if tier is AccessTier.ARCHIVE and standing.needed_by:
         return (
-            f"{standing.needed_by[0]} goes on and reads {standing.what}, so it must stay online. "
+            f"{standing.needed_by[0]} goes on and reads {standing.label}, so it must stay online. "
             "Take cool or cold, or wait until that job is over."
         )
     if standing.job_is_over or tier is AccessTier.HOT:
         return ""
     if tier is AccessTier.ARCHIVE:
-        return f"The job goes on, and {standing.what} must stay online. Take cool or cold."
+        return f"The job goes on, and {standing.label} must stay online. Take cool or cold."
     return "" if standing.newer is None else _why_hot(standing, standing.newer)
 
 
 def folder_presence(blobs: Iterable[TieredBlob]) -> Presence:
     """Return whether all of the folder can be read."""
-    found = Presence.GONE
+    presence = Presence.GONE
     for blob in blobs:
         if blob.rehydrating is not None:
             return Presence.REHYDRATING
         if blob.tier is AccessTier.ARCHIVE:
-            found = Presence.ARCHIVED
-        elif found is Presence.GONE:
-            found = Presence.ONLINE
-    return found
+            presence = Presence.ARCHIVED
+        elif presence is Presence.GONE:
+            presence = Presence.ONLINE
+    return presence
 
 
 def coolest_tier(blobs: Iterable[TieredBlob]) -> AccessTier:
@@ -176,11 +176,11 @@ def next_tier_step(
     """Return the next step of a move, from what is stored now."""
     if not blobs:
         return TierMoveEnd(TierMoveOutcome.GONE)
-    left = blobs_to_move(blobs, tier)
-    asked = [b for b in left if b.rehydrating is None or _is_sooner(b, priority)]
-    if asked:
-        return SetTier(tuple(blob.name for blob in asked))
-    return AwaitRehydration(len(left)) if left else TierMoveEnd(TierMoveOutcome.DONE)
+    remaining = blobs_to_move(blobs, tier)
+    requestable = [b for b in remaining if b.rehydrating is None or _is_sooner(b, priority)]
+    if requestable:
+        return SetTier(tuple(blob.name for blob in requestable))
+    return AwaitRehydration(len(remaining)) if remaining else TierMoveEnd(TierMoveOutcome.DONE)
 
 
 def time_to_rehydrate(size: int, priority: ArchivePriority) -> timedelta:
@@ -192,7 +192,7 @@ def time_to_rehydrate(size: int, priority: ArchivePriority) -> timedelta:
 
 def _why_hot(standing: FolderFacts, newer: int) -> str:
     """Return why a checkpoint of an unfinished job must stay hot; empty if it may be cooled."""
-    name = f"{standing.what[:1].upper()}{standing.what[1:]}"
+    name = f"{standing.label[:1].upper()}{standing.label[1:]}"
     if newer < NEWEST_HOT:
         return (
             f"{name} is one of the newest {NEWEST_HOT} of a job that goes on: a resume may need "

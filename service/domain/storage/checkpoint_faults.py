@@ -39,18 +39,18 @@ class CheckpointDoubt:
 
 
 def judge_checkpoint(
-    said: Sequence[CheckpointFinding], seen: CheckpointFault | None, attempt_id: str
+    reports: Sequence[CheckpointFinding], own_fault: CheckpointFault | None, attempt_id: str
 ) -> CheckpointFault | CheckpointDoubt | None:
     """Decide whether a checkpoint is broken; None: load it, or try again.
 
-    ``seen``: the fault that the service's own check has found. ``said``: reports of all attempts.
+    ``own_fault``: what the service's own check has found. ``reports``: of all attempts.
     """
-    if seen is not None or not said:
-        return seen
-    first = said[0]
-    if len({f.node_id for f in said}) > 1:
+    if own_fault is not None or not reports:
+        return own_fault
+    first = reports[0]
+    if len({f.node_id for f in reports}) > 1:
         return CheckpointFault(file=first.file, reason=first.reason)
-    tries = {f.generation for f in said if f.attempt_id == attempt_id}
+    tries = {f.generation for f in reports if f.attempt_id == attempt_id}
     return (
         CheckpointDoubt(file=first.file, reason=first.reason)
         if len(tries) >= MAX_SINGLE_REPORTS

@@ -8,9 +8,9 @@ from typing import Self
 from rendering.report import DataFinding, DataReport
 from service.domain.errors import InvalidRequest
 
-_NAMED = 5  # findings in one message
+_MAX_LISTED = 5  # findings in one message
 # With these alone a validation file says nothing, and the training goes on all the same.
-_USELESS = ("row_not_trained", "answers_equal", "long_row")
+_TRAINING_ONLY_CODES = ("row_not_trained", "answers_equal", "long_row")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,15 +35,15 @@ def refuse_untrainable(
     name: str, report: DataReport, *, param: str, is_validation: bool = False
 ) -> None:
     """Raise InvalidRequest for a file with rows that cannot be trained on, naming the lines."""
-    errors = [e for e in report.errors if not (is_validation and e.code in _USELESS)]
+    errors = [e for e in report.errors if not (is_validation and e.code in _TRAINING_ONLY_CODES)]
     if not errors:
         return
     rows = min(sum(error.count for error in errors), report.rows)
-    which = "Validation" if is_validation else "Training"
-    shown = "; ".join(f"{error} ({error.code})" for error in errors[:_NAMED])
+    purpose = "Validation" if is_validation else "Training"
+    details = "; ".join(f"{error} ({error.code})" for error in errors[:_MAX_LISTED])
     raise InvalidRequest(
-        f"{which} file {name}: {rows} of {report.rows} rows cannot be trained on. "
-        f"{_capital(shown)}. Correct the file, upload it again and create a new job: nothing was "
+        f"{purpose} file {name}: {rows} of {report.rows} rows cannot be trained on. "
+        f"{_capital(details)}. Correct the file, upload it again and create a new job: nothing was "
         "spent.",
         code="invalid_validation_file" if is_validation else "invalid_training_file",
         param=param,

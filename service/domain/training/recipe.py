@@ -114,8 +114,12 @@ class Recipe(TrainingOptions):
     @property
     def context(self) -> int:
         """Return the maximum tokens of a row; generated answers take their part."""
-        asked = self.reinforcement
-        return rl.room(asked, self.max_seq_len) if asked else self.max_seq_len
+        reinforcement = self.reinforcement
+        return (
+            rl.max_prompt_tokens(reinforcement, self.max_seq_len)
+            if reinforcement
+            else self.max_seq_len
+        )
 
 
 def resolve(
@@ -135,12 +139,12 @@ def resolve(
     epochs = _epochs(hyper, examples)
     batch = _batch_size(hyper, examples)
     unit = world * (training.micro_batch or 1)
-    global_batch, warnings = _share_out(batch, unit, asked=hyper.batch_size != "auto")
+    global_batch, warnings = _share_out(batch, unit, is_explicit=hyper.batch_size != "auto")
     total_steps = math.ceil(examples * epochs / global_batch)
     _check_milestones(training, total_steps)
     chosen = hyper.learning_rate_multiplier
     multiplier = 1.0 if chosen == "auto" else float(chosen)
-    length, asked = _max_seq_len(training, arch), training.reinforcement
+    length, settings = _max_seq_len(training, arch), training.reinforcement
     return Recipe(
         n_epochs=epochs,
         batch_size=batch,
@@ -158,7 +162,7 @@ def resolve(
         method=training.method,
         answers=training.answers if training.ranked else 2,
         warnings=warnings,
-        **(training.options | {"reinforcement": asked and rl.with_defaults(asked, length)}),
+        **(training.options | {"reinforcement": settings and rl.with_defaults(settings, length)}),
     )
 
 
@@ -200,12 +204,12 @@ def _stages_rule(training: Training) -> str:
 
 def _check_milestones(training: Training, total_steps: int) -> None:
     """Refuse more milestones than HEAD can name: all are kept as long as the job."""
-    every = training.milestone_every_steps
-    if every and total_steps // every > MILESTONES_KEPT:
+    interval = training.milestone_every_steps
+    if interval and total_steps // interval > MILESTONES_KEPT:
         least = math.ceil(total_steps / MILESTONES_KEPT)
         raise InvalidRequest(
-            f"training.milestone_every_steps is {every}, which makes more than {MILESTONES_KEPT} "
-            f"milestones in {total_steps} steps. Make it {least} or more.",
+            f"training.milestone_every_steps is {interval}, which makes more than "
+            f"{MILESTONES_KEPT} milestones in {total_steps} steps. Make it {least} or more.",
             param="training.milestone_every_steps",
         )
 
@@ -228,10 +232,10 @@ def _batch_size(hyper: Hyperparameters, examples: int) -> int:
     return min(64, 1 << max((examples // 64).bit_length() - 1, 0))
 
 
-def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, ...]]:
+def _share_out(batch: int, unit: int, *, is_explicit: bool) -> tuple[int, tuple[str, ...]]:
     """Round the batch up to a multiple of ``unit``, the rows that one micro-step takes."""
     rounded = math.ceil(batch / unit) * unit
-    if rounded == batch or not asked:
+    if rounded == batch or not is_explicit:
         return rounded, ()
     warning = (
         f"The batch size is {rounded}, not {batch}: one micro-step on all processes takes {unit} "
@@ -241,9 +245,9 @@ def _share_out(batch: int, unit: int, *, asked: bool) -> tuple[int, tuple[str, .
 
 
 def _peak_learning_rate(training: Training, multiplier: float, global_batch: int) -> float:
-    usual, rate = METHODS[training.method], training.learning_rate
+    default, rate = METHODS[training.method], training.learning_rate
     if rate is None:
-        rate = usual.lora_learning_rate if training.lora else usual.learning_rate
+        rate = default.lora_learning_rate if training.lora else default.learning_rate
     scaling = training.learning_rate_scaling
     return scaling.scaled(rate * multiplier, global_batch) if scaling else rate * multiplier
 

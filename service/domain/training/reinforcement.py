@@ -10,20 +10,20 @@ from trainer.contract import Reinforcement, parse_grader, template_fields
 # TRL's GRPOConfig keeps no reference, its RLOOConfig has 0.05; PPO's share of the reward is ours.
 BETAS: Final = {"grpo": 0.0, "rloo": 0.05, "ppo": 0.01}
 ANSWERS: Final = 8  # to each prompt, as TRL's GRPOConfig has it
-LEFT_TO_US: Final = 0  # max_answer_tokens: the planner chooses
+PLANNER_CHOOSES: Final = 0  # max_answer_tokens: the planner chooses
 
-_LONGEST = 512  # tokens of an answer, unless asked for
-_AT = "method.reinforcement."
+_DEFAULT_ANSWER_TOKENS = 512  # tokens of an answer, unless asked for
+_PREFIX = "method.reinforcement."
 
 
-def with_defaults(asked: Reinforcement, max_seq_len: int) -> Reinforcement:
+def with_defaults(settings: Reinforcement, max_seq_len: int) -> Reinforcement:
     """Return the options with the maximum length of answers filled in."""
-    if asked.max_answer_tokens != LEFT_TO_US:
-        return asked
-    return replace(asked, max_answer_tokens=min(_LONGEST, max_seq_len // 2))
+    if settings.max_answer_tokens != PLANNER_CHOOSES:
+        return settings
+    return replace(settings, max_answer_tokens=min(_DEFAULT_ANSWER_TOKENS, max_seq_len // 2))
 
 
-def room(settings: Reinforcement, max_seq_len: int) -> int:
+def max_prompt_tokens(settings: Reinforcement, max_seq_len: int) -> int:
     """Return the maximum tokens of a prompt, which shares the context with its answer."""
     return max_seq_len - settings.max_answer_tokens
 
@@ -33,18 +33,18 @@ def expected_tokens(settings: Reinforcement) -> int:
     return -(-settings.max_answer_tokens // 2)
 
 
-def at_once(settings: Reinforcement, micro_batch: int) -> int:
+def parallel_answers(settings: Reinforcement, micro_batch: int) -> int:
     """Return the answers generated side by side: whole micro-batches, up to the option."""
-    one = micro_batch * settings.answers
-    return max(settings.at_once // one, 1) * one
+    per_micro_batch = micro_batch * settings.answers
+    return max(settings.at_once // per_micro_batch, 1) * per_micro_batch
 
 
-def with_replay(settings: Reinforcement) -> float:
+def trained_per_answer(settings: Reinforcement) -> float:
     """Return the number of trained answers per new answer."""
     return 1 / (1 - settings.replay_share)
 
 
-def passes(settings: Reinforcement) -> int:
+def forward_passes(settings: Reinforcement) -> int:
     """Return the forward passes over answers before training, without the reference's.
 
     One for the old policy's log-probabilities, if training is off-policy or a reference counts; one
@@ -54,7 +54,7 @@ def passes(settings: Reinforcement) -> int:
     return (off_policy or settings.beta > 0) + (settings.algorithm == "ppo")
 
 
-def lacking(settings: Reinforcement, members: Mapping[str, int]) -> str | None:
+def missing_member(settings: Reinforcement, members: Mapping[str, int]) -> str | None:
     """Return what the grader reads of rows and some row lacks, in words; None if nothing.
 
     ``members`` are a file's, as DatasetSummary has them. Only the first part of a path is checked.
@@ -63,6 +63,6 @@ def lacking(settings: Reinforcement, members: Mapping[str, int]) -> str | None:
         name = path.split(".")[0]
         line = members.get(name)
         if line != 0:
-            where = f"line {line}" if line else "its first row"
-            return f"{where} has no member `{name}`, which the grader reads"
+            location = f"line {line}" if line else "its first row"
+            return f"{location} has no member `{name}`, which the grader reads"
     return None

@@ -162,7 +162,7 @@ async def _copy_head(conn: AsyncConnection, job_id: str, head: Head, now: dateti
     unknown = [c for c in head.checkpoints if c.path not in known_paths]
     added = [c for c in unknown if await checkpoints.add(conn, job_id, c, reasons[c.path], now)]
     if await checkpoints.match(conn, job_id, reasons, now):
-        await job_versions.raise_one(conn, job_id, now)
+        await job_versions.raise_version(conn, job_id, now)
     for entry in added:
         await events.add(conn, job_id, now, "checkpoint.committed", _commit_message(entry))
     if added:

@@ -31,7 +31,7 @@ async def record_refill(
     Adds another event once the first order has failed. Raises LeaseLost when another worker has
     taken over; it then does the same.
     """
-    await attempts.note_refill(conn, claim, row, now, more=0 if useless else 1)
+    await attempts.note_refill(conn, claim, row, now, requests=0 if useless else 1)
     if useless:
         unhealthy_ids = {n.vm_id for n in view.nodes if n.unhealthy}  # these have events already
         await _record_useless(conn, row, set(useless) - unhealthy_ids, now)

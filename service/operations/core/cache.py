@@ -39,7 +39,7 @@ class Cache:
         if cached is not None:
             return cached
         value = await read()
-        if value is not None and self._listener.hears and not notice.is_set():
+        if value is not None and self._listener.is_connected and not notice.is_set():
             self._values[key] = value
         return value
 
@@ -49,7 +49,7 @@ class Cache:
 
     def _check_notice(self) -> Event:
         """Clear the cache after a notice; return the event of the next one."""
-        if self._notice.is_set() or not self._listener.hears:
+        if self._notice.is_set() or not self._listener.is_connected:
             self._values.clear()
             self._listener.unsubscribe(self._notice, self._topic)
             self._notice = self._listener.subscribe(self._topic)

@@ -105,7 +105,7 @@ async def find_earlier(
     """
     project_id, key = identity.caller.project_id, identity.idempotency_key
     if key is not None:
-        earlier = await jobs.find_sent_before(conn, project_id, table.c.idempotency_key == key)
+        earlier = await jobs.find_newest(conn, project_id, table.c.idempotency_key == key)
         if earlier is not None and earlier.body_sha256 != identity.body_sha256:
             raise IdempotencyMismatch(
                 f"Idempotency-Key {key!r} was used with another body. Use a fresh key."
@@ -114,7 +114,7 @@ async def find_earlier(
     if not identity.is_retry:
         return None
     since = now - _RETRY_WINDOW
-    return await jobs.find_sent_before(
+    return await jobs.find_newest(
         conn,
         project_id,
         table.c.id >= lower_bound_id("ftjob", since),  # else every job of the project is looked at
@@ -250,7 +250,7 @@ async def _write_request(
     back: bool = False,
 ) -> bool:
     """Write the request with its event; return False where nothing changes."""
-    is_new = await jobs.request_once(conn, caller.project_id, job_id, now, column, back=back)
+    is_new = await jobs.request_once(conn, caller.project_id, job_id, now, column, clear=back)
     if is_new:
         text = f"{verb.capitalize()} requested{_actor(caller)}"
         data = _key_data(caller)

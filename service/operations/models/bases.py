@@ -131,7 +131,7 @@ async def _find_checkpoint(
 
 
 async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
-    job = await jobs.find(conn, lineage.maker(name), project_id)
+    job = await jobs.find(conn, lineage.training_job(name), project_id)
     if job is None or name not in (job.id, full_name(job)):
         raise UnsupportedModel(
             f"No model {name!r}. List models: GET /v1/models. The model of a job is its "

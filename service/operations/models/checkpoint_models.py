@@ -39,7 +39,7 @@ class CheckpointModel:
 
 async def list_usable(conn: AsyncConnection, project_id: str) -> list[CheckpointModel]:
     """Return the project's usable checkpoints: newest job first, newest step first."""
-    rows = await checkpoints.kept_in_project(conn, project_id)
+    rows = await checkpoints.in_project(conn, project_id)
     makers = await jobs.find_all(conn, {row.job_id for row in rows})
     bases = [base for job in makers.values() if (base := lineage.base_of(job.model))]
     base_jobs = await jobs.find_all(conn, {base.job_id for base in bases})
@@ -59,7 +59,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
             f"No model {name!r}. List models: GET /v1/models. The model of a checkpoint is its "
             "fine_tuned_model_checkpoint."
         )
-    rows = await checkpoints.kept_of(conn, job.id)
+    rows = await checkpoints.of_job(conn, job.id)
     for row in rows:
         if row.step == source.step:
             if reason := _unusable_reason(checkpoint := CheckpointModel(job=job, row=row)):
@@ -70,7 +70,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """Return the project's job that a checkpoint of this name belongs to, if there is one."""
-    job = await jobs.find(conn, lineage.maker(name), project_id)
+    job = await jobs.find(conn, lineage.training_job(name), project_id)
     if job is None or lineage.without_step(name) not in (job.id, full_name(job)):
         return None
     return job

@@ -72,7 +72,7 @@ async def _find_folder(conn: AsyncConnection, job: JobRow, source: ModelSource) 
         assert job.result is not None, "it has succeeded"
         if not await jobs.is_model_deleted(conn, job.id):
             return str(job.result["path"]), ""
-    for checkpoint in await checkpoints.kept_of(conn, job.id):
+    for checkpoint in await checkpoints.of_job(conn, job.id):
         if checkpoint.step == source.step:
             return checkpoint.path, f" --checkpoint {checkpoint.id}"
     raise UnsupportedModel(

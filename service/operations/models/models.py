@@ -127,7 +127,7 @@ async def list_fine_tuned(conn: AsyncConnection, project_id: str) -> list[JobRow
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """Return the project's job that the name of a model ends with, if there is one."""
-    return await jobs.find(conn, lineage.maker(name), project_id)
+    return await jobs.find(conn, lineage.training_job(name), project_id)
 
 
 async def find_base_model(store: BlobStore, name: str) -> ListedBaseModel | None:

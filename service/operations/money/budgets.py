@@ -16,7 +16,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.money import budget
 from service.domain.money.budget import Allowance, BudgetStanding
 from service.domain.money.cost import CURRENCY, cents
-from service.domain.states import ATTEMPT_OVER
+from service.domain.states import ATTEMPT_ENDING
 from service.operations.projects.keys import find_project_id
 
 log = logging.getLogger(__name__)
@@ -55,7 +55,7 @@ async def find_refusal(
     caps = await budgets.caps(conn, job_id)
     needed = budget.required_to_start(rate, allowance.of_job(caps.save_seconds), until_first_step)
     for standing in await _standings(conn, caps, now, allowance):
-        if standing.left >= needed:
+        if standing.remaining >= needed:
             continue
         is_permanent = standing.cap - standing.metered < needed  # metered: certainly spent
         reason = budget.exhausted_message(standing, job_id, short_of=needed)
@@ -78,15 +78,15 @@ async def enforce_job_budget(
             await budgets.set_nodes_stop_by(conn, row.id, None)
         return
     standing = await _job_standing(conn, caps, now, allowance)
-    if budget.reached_threshold(standing, caps.told) or standing.is_exhausted:
+    if budget.reached_threshold(standing, caps.announced) or standing.is_exhausted:
         caps = await budgets.lock(conn, row.job_id)  # other terms, once answered, bind
         if caps.terms.budget is None:
             return
         standing = await _job_standing(conn, caps, now, allowance)
-    if threshold := budget.reached_threshold(standing, caps.told):
+    if threshold := budget.reached_threshold(standing, caps.announced):
         await budgets.record_threshold(conn, row.job_id, threshold)
         await record_threshold(conn, row.job_id, standing, threshold, now)
-    if row.state in ATTEMPT_OVER:
+    if row.state in ATTEMPT_ENDING:
         return
     spare = budget.allowed_silence(standing, allowance)
     await budgets.set_nodes_stop_by(conn, row.id, now + spare)

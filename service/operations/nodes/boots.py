@@ -28,7 +28,7 @@ async def record(conn: AsyncConnection, attempt_id: str, report: BootReport, now
     is_final = boot_report.is_not_retryable(report) and attempt.state in _STATES_BEFORE_NODES
     if is_final:
         await leases.enqueue(conn, tables.attempts, attempt.id, now)  # before any lock on the job
-    if report.said is BootStatus.BEGUN:
+    if report.status is BootStatus.BEGUN:
         await _record_phase(conn, attempt, report, now)
     else:
         await _record_failure(conn, attempt, report, now)
@@ -54,9 +54,9 @@ async def _record_failure(
 ) -> None:
     cause = boot_report.failure_causes(report)[-1].name
     cause_facts = {"phase": str(report.phase), "machine": report.machine, "cause": cause}
-    facts = {"attempt": attempt.id, "said": str(report.said), **cause_facts}
+    facts = {"attempt": attempt.id, "said": str(report.status), **cause_facts}
     code, job_id = "node.boot_failed", attempt.job_id
-    if await events.has_event(conn, job_id, code, facts) or await events.are_enough(
+    if await events.has_event(conn, job_id, code, facts) or await events.is_limit_reached(
         conn, job_id, code
     ):
         return

@@ -134,7 +134,7 @@ def decide_change(
     """Decide what one heartbeat changes, and the answer for its node. Pure."""
     if locked_node is None:
         return NodeNotFound(f"No node {node:.80}. Register first.")
-    if locked_node.over:
+    if locked_node.is_ending:
         return Gone(ATTEMPT_IS_OVER)
     after = rules.apply_heartbeat(locked_node.record, heartbeat, now.timestamp())
     if isinstance(after, rules.StaleHeartbeat):
@@ -196,7 +196,7 @@ def _generation_progress(accepted: AcceptedHeartbeat) -> GenerationProgress:
         job_id=accepted.locked_node.job_id,
         generation=heartbeat.generation,
         step=max(m.step for m in heartbeat.metrics),
-        news=progress_of(heartbeat.metrics, heartbeat.save_cost),
+        changes=progress_of(heartbeat.metrics, heartbeat.save_cost),
     )
 
 

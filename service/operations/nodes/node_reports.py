@@ -104,7 +104,7 @@ async def _record_trouble(
     code, level, text, data = _trouble_event(trouble, node.node_id)
     if await events.has_event(conn, locked_node.job_id, code, data):
         return
-    if await events.are_enough(conn, locked_node.job_id, code):
+    if await events.is_limit_reached(conn, locked_node.job_id, code):
         return
     await events.add(
         conn,

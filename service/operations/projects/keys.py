@@ -202,7 +202,7 @@ async def _find_key(engine: AsyncEngine, digest: bytes, now: datetime) -> Key | 
         return key
     if key.last_used_at is None or key.last_used_at < now - USE_INTERVAL:
         async with engine.begin() as conn:
-            await keys.touch(conn, key.id, now, now - USE_INTERVAL)
+            await keys.record_use(conn, key.id, now, now - USE_INTERVAL)
     return key
 
 

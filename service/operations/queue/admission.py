@@ -106,7 +106,7 @@ async def mark_full_regions(
     Holds the lock on core counts until the transaction ends: the caller must write the attempt that
     takes the cores.
     """
-    if not await quotas.any_region(conn, now):
+    if not await quotas.is_any_region_known(conn, now):
         return list(states)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
@@ -122,7 +122,7 @@ async def find_jobs_with_room(
     attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
     attempt.
     """
-    has_quotas = await quotas.any_region(conn, now)
+    has_quotas = await quotas.is_any_region_known(conn, now)
     if has_quotas:
         await jobs.take_turn(conn, "cores")
     reservations = await queue.admitted(conn, requests, now)
@@ -136,7 +136,7 @@ async def find_jobs_with_room(
             continue
         extra_cores = nodes * sku.vcpus - (cores if region == offering.pool else 0)
         if extra_cores <= region_cores.free:
-            regions[offering.pool] = region_cores.with_more(extra_cores)
+            regions[offering.pool] = region_cores.with_cores(extra_cores)
             with_room.add(job_id)
     return with_room
 
@@ -255,7 +255,7 @@ async def _admit_now(
     (project,) = await quotas.of(conn, {}, [gang.project_id], default_quota)
     quota = project.quota
     limited = quota.max_jobs is not None or quota.max_gpus is not None
-    if not limited and not await quotas.any_region(conn, now):
+    if not limited and not await quotas.is_any_region_known(conn, now):
         return AdmittedJob(job_id=gang.job_id)
     await queue.take_turn(conn)
     if await queue.has_waiting(conn):

@@ -52,7 +52,9 @@ class WaitForecasts:
         if facts.state not in _LIVE or overview.on_demand:
             return overview
         if facts.queue is not None:
-            overview = replace(overview, turn=await self._forecast_queue(job.id, facts.queue, now))
+            overview = replace(
+                overview, admission=await self._forecast_queue(job.id, facts.queue, now)
+            )
         elastic = job.plan.get("elastic")
         requests = facts.queue is None and _is_waiting_for_machines(overview)
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
@@ -67,7 +69,7 @@ class WaitForecasts:
         if requests:
             overview = await self._add_outage(overview, spots, nodes, now)
             if overview.wait is None and job.waits_for:
-                overview = replace(overview, turn=await self._forecast_cores(overview, now))
+                overview = replace(overview, admission=await self._forecast_cores(overview, now))
         if not elastic:
             history = await self._read_capacity_history(spots, nodes, now)
             overview = replace(
@@ -98,7 +100,7 @@ class WaitForecasts:
         if not queue_forecast.is_forecastable(standing):
             return queue_forecast.explain_no_forecast(standing)
         async with self.engine.connect() as conn:
-            queue = await turn_rows.queue_to(conn, job_id, standing.position or 1)
+            queue = await turn_rows.queue_up_to(conn, job_id, standing.position or 1)
             if not queue:
                 return None
             regions, is_passed_over = (
@@ -113,7 +115,7 @@ class WaitForecasts:
         """Return when cores become free for an admitted job whose regions have none."""
         job, wants = overview.job, admission.make_gang(overview.job).wants
         requests = QueueEntry(
-            project_id=job.project_id, since=now, wants=wants, lasts=overview.to_come
+            project_id=job.project_id, since=now, wants=wants, duration=overview.remaining_time
         )
         async with self.engine.connect() as conn:
             regions = await quotas.regions(conn, now, besides=job.id)
@@ -170,7 +172,7 @@ async def _forecast_admission(
     """Forecast the admission of the last job in ``queue`` from the holders of its cores."""
     wanted_regions = {want.region for requests in queue for want in requests.wants}
     free = {region: cores.free for region, cores in regions.items() if region in wanted_regions}
-    holds = await turn_rows.holding(conn, free, now, besides=besides)
+    holds = await turn_rows.core_holds(conn, free, now, besides=besides)
     if holds is None:
         return queue_forecast.TOO_MANY
     return queue_forecast.forecast_admission(queue, free, holds, now, passed_over=passed_over)
@@ -205,4 +207,4 @@ def _spot_wait_limit(terms: JobConstraints, overview: JobOverview, now: datetime
     """Return how many seconds a job may wait before it buys on demand; None: no limit."""
     if terms.deadline is None or not terms.switches:
         return None
-    return forecast.seconds_until(terms.deadline, now) - overview.to_come.p90
+    return forecast.seconds_until(terms.deadline, now) - overview.remaining_time.p90

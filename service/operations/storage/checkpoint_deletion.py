@@ -67,9 +67,9 @@ async def _require_unread(
 async def _mark_deleted(
     conn: AsyncConnection, job: JobRow, step: int, name: str, now: datetime
 ) -> None:
-    await jobs.collect_again(conn, job.id)
+    await jobs.schedule_collection(conn, job.id)
     await checkpoints.drop(conn, job.id, step, now)
-    await job_versions.raise_one(conn, job.id, now)
+    await job_versions.raise_version(conn, job.id, now)
     await events.add(conn, job.id, now, "checkpoint.deleted", f"Checkpoint {name} was deleted")
 
 

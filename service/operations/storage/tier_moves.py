@@ -62,7 +62,7 @@ def quote(
     """
     folder = inspection.folder
     standing = FolderFacts(
-        what=folder.name,
+        label=folder.name,
         job_is_over=folder.is_job_over,
         newer=folder.newer,
         milestone=folder.milestone,
@@ -162,7 +162,7 @@ async def _repeat_request(
         and expected_at
     ):
         charge = before.charge + _high_priority_charge(inspection, request.tier, now)
-        await tier_moves.hurry(conn, before, charge, expected_at, now)
+        await tier_moves.raise_priority(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
 
 

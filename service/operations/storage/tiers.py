@@ -116,7 +116,7 @@ async def list_folders(conn: AsyncConnection, job: JobRow) -> list[StoredFolder]
             milestone=row.milestone,
             is_job_over=is_over,
         )
-        for row in await tier_moves.places(conn, job.id)
+        for row in await tier_moves.folders(conn, job.id)
     ]
     if job.result is None or lineage.is_deleted(job.result):
         return checkpoints
@@ -178,7 +178,7 @@ async def require_readable_checkpoint(
 ) -> None:
     """Raise Archived when the checkpoint that a stopped job would resume from cannot be read."""
     async with engine.connect() as conn:
-        if not await tier_moves.has_places(conn, job_id):
+        if not await tier_moves.has_folders(conn, job_id):
             return
         job = await get_job(conn, project_id, job_id)
         checkpoint_folders = [

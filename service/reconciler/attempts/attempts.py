@@ -164,7 +164,7 @@ class AttemptReconciler:
         for fault in faults:
             await self._report_fault(row, fault)
         if is_deletion_stuck(observed.attempt, observed.view, now):
-            await self._raise_alarm(row, blind=observed.view.blind)
+            await self._raise_alarm(row, blind=observed.view.cloud_unreachable)
         step = next_step(observed.attempt, observed.view, now, self.pace)
         await self._take_traced_step(claim, row, observed, step)
         if call and not faults and operator_action.is_resolved(call, row, step):

@@ -112,7 +112,7 @@ async def _write_observations(
             claim=observation.claim,
             seen_at=observation.observed_at if observation.cloud_answered else None,
             vm_ids=observation.vm_ids,
-            whole=observation.is_refill_complete,
+            is_complete=observation.is_refill_complete,
         )
         for observation in observations
     ]

@@ -112,17 +112,17 @@ class Observer:
             attempt=facts.attempt,
             view=replace(
                 view,
-                blind=cloud_fault is not None,
+                cloud_unreachable=cloud_fault is not None,
                 outlook=growth,
                 awake_since=awake_since,
-                cannot_boot=operator_action.open_message("boot", row.id, facts.help),
+                cannot_boot=operator_action.open_message("boot", row.id, facts.help_event),
                 head_unreadable_since=_unreadable_since(row, facts, head_fault),
-                misconfigured=operator_action.open_message("azure", row.id, facts.help),
+                misconfigured=operator_action.open_message("azure", row.id, facts.help_event),
                 unnamed_since=self._unnamed_since(row, view, now),
             ),
-            newest_number=facts.last.number if facts.last else 0,
+            newest_number=facts.last_generation.number if facts.last_generation else 0,
             faults=faults,
-            action_request=operator_action.parse_request(facts.help),
+            action_request=operator_action.parse_request(facts.help_event),
         )
 
     async def _read_scale_set(
@@ -204,7 +204,7 @@ class Observer:
             facts = (await attempt_facts.read_inputs(conn, [(row, observation.newest_path)]))[
                 row.id
             ]
-            arguments = (facts.attempt, row, observation.scale_set, facts.opened, now)
+            arguments = (facts.attempt, row, observation.scale_set, facts.newest_generation, now)
             return facts, await outlook.growth_outlook(conn, *arguments)
 
 
@@ -224,9 +224,9 @@ def _needs_update(
 ) -> bool:
     if facts.has_budget or row.stop_by is not None:
         return True
-    if head and (head.model or facts.kept != heads.list_named(head)):
+    if head and (head.model or facts.retained != heads.list_named(head)):
         return True
-    return outlook.is_needed(facts.attempt, scale_set, facts.opened)
+    return outlook.is_needed(facts.attempt, scale_set, facts.newest_generation)
 
 
 def _newest_path(head: Head | None) -> str | None:
@@ -251,9 +251,10 @@ def _unreadable_since(
     row: AttemptRow, facts: AttemptInputs, fault: StorageError | None
 ) -> datetime | None:
     """Return since when an operator is asked to mend HEAD; None: not asked (yet)."""
-    if not isinstance(fault, HeadUnreadable) or facts.help is None:
+    if not isinstance(fault, HeadUnreadable) or facts.help_event is None:
         return None
-    return facts.help.at if operator_action.open_message("head", row.id, facts.help) else None
+    is_open = operator_action.open_message("head", row.id, facts.help_event)
+    return facts.help_event.at if is_open else None
 
 
 def _attempt_view(
@@ -261,11 +262,11 @@ def _attempt_view(
 ) -> AttemptView:
     """Return the view of an attempt; a commit counts as a heartbeat of all members."""
     views = _node_views(observation, facts.records, awake_since)
-    opened, ladder = facts.opened, facts.ladder
+    opened, ladder = facts.newest_generation, facts.oom_fallback
     generation = opened.generation if opened else None
     heard_at = _last_heard_at(generation, facts.records)
     heartbeats = [t for t in (heard_at, facts.committed_at) if t is not None]
-    generations = [g for g in facts.same if g.rung == ladder.rung] if head else []
+    generations = [g for g in facts.same_checkpoint if g.rung == ladder.rung] if head else []
     return AttemptView(
         scale_set=observation.scale_set,
         nodes=views,
@@ -273,7 +274,7 @@ def _attempt_view(
         generation=generation,
         opened_at=opened.opened_at if opened else None,
         fruitless=count_without_loss(generations, views),
-        ladder=ladder,
+        oom_fallback=ladder,
         halted_at=opened.halted_at if opened else None,
         halt_kind=opened.halt_kind if opened else None,
         stepped=generation is not None and _has_progressed(generation, facts.records),

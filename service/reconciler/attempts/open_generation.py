@@ -186,7 +186,7 @@ class GenerationOpener:
                     job_id=row.job_id,
                     generation=entry.generation,
                     step=max(m.step for m in measurements),
-                    news=progress_of(measurements),
+                    changes=progress_of(measurements),
                 )
                 await heartbeats.record_progress(conn, [progress], self.now())
 
@@ -203,7 +203,7 @@ class GenerationOpener:
     ) -> list[tuple[CheckpointHistory, SaveHistory | None] | Exception]:
         """Read checkpoint faults and save histories, given (job id, attempt id) pairs."""
         async with self.engine.connect() as conn:
-            histories = await doubts.before(conn, [job_id for job_id, _ in attempts])
+            histories = await doubts.histories(conn, [job_id for job_id, _ in attempts])
             saves = await rows.save_histories(conn, [attempt_id for _, attempt_id in attempts])
         return [(histories[job_id], saves.get(attempt_id)) for job_id, attempt_id in attempts]
 

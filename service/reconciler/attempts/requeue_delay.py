@@ -49,7 +49,7 @@ def while_stopping(
     """
     allowed = pace.settle if step.kind is DirectiveKind.STOP else pace.save
     halted_at = view.halted_at if view.halt_kind is step.kind else None
-    remaining = view.excused(halted_at or now) + allowed - now
+    remaining = view.wait_start(halted_at or now) + allowed - now
     return min(pace.poll, max(remaining, timedelta()) + _MARGIN)
 
 

@@ -36,7 +36,7 @@ class Admissions:
         """Admit the jobs that may start, if it is this replica's turn; return their number."""
         now = self.now()
         async with self.engine.begin() as conn:
-            if not await queue.is_mine(conn, self.replica_name, now, _TURN_LEASE):
+            if not await queue.hold_lease(conn, self.replica_name, now, _TURN_LEASE):
                 return 0
         async with self.engine.begin() as conn:
             return await admission.admit_waiting_jobs(conn, self.default_quota, now)
@@ -56,4 +56,4 @@ class Admissions:
                 log.warning("queue.no_quota", extra={"region": region, "cause": str(fault)})
                 continue
             async with self.engine.begin() as conn:
-                await quotas.learn(conn, region, cores.limit, cores.used, self.now())
+                await quotas.record_usage(conn, region, cores.limit, cores.used, self.now())

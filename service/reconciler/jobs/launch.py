@@ -32,13 +32,13 @@ from service.domain.placement.offering_choice import (
     NO_EXPERIENCE,
     OfferingChoice,
     OfferingState,
-    WorkLeft,
+    RemainingWork,
 )
 from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.planning import checkpoint_interval
 from service.domain.planning.plan import Plan
 from service.domain.spot.capacity_traces import spot_pool_of
-from service.domain.states import ATTEMPT_OVER, AttemptState, CapacityType
+from service.domain.states import ATTEMPT_ENDING, AttemptState, CapacityType
 from service.operations.jobs import deadlines
 from service.operations.money import budgets
 from service.operations.queue import admission
@@ -82,11 +82,11 @@ class AttemptLauncher:
                 states_now = await admission.mark_full_regions(conn, job.id, states, nodes, now)
                 if _offerings_without_cores(states_now) != _offerings_without_cores(before):
                     continue
-                if choice.look_at is None:
+                if choice.check_at is None:
                     await self._start_attempt(conn, claim, job, row, choice, number)
                 elif not await self._requeue_if_full(conn, claim, row, states_now):
                     reason, at = choice.why, choice.again_at
-                    await self._publish_wait(conn, claim, row, reason, at, until=choice.look_at)
+                    await self._publish_wait(conn, claim, row, reason, at, until=choice.check_at)
                 return
         await self._retry_soon(claim)
 
@@ -101,7 +101,7 @@ class AttemptLauncher:
     ) -> None:
         """Start an attempt at the chosen offering, if the budgets cover it."""
         plan, now = row.parsed_plan, self.now()
-        result = await self._reserve_money(conn, job, plan, choice.places)
+        result = await self._reserve_money(conn, job, plan, choice.states)
         if isinstance(result, OfferingState):
             if await self._write_attempt(conn, claim, job, row, result, number):
                 await self._record_choice(conn, job, choice, result)
@@ -121,7 +121,7 @@ class AttemptLauncher:
         await leases.lock_claimed(conn, claim, unchanged=True)
         if not await admission.requeue_job(conn, row, states, now):
             return False
-        await job_versions.raise_one(conn, row.id, now, waits_for="")
+        await job_versions.raise_version(conn, row.id, now, waits_for="")
         await leases.release(conn, claim, now, now + _INTERVAL)
         return True
 
@@ -132,7 +132,7 @@ class AttemptLauncher:
 
     async def enforce_deadline(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
-        if row.constraints.deadline is None or last.state in ATTEMPT_OVER:
+        if row.constraints.deadline is None or last.state in ATTEMPT_ENDING:
             return
         plan = row.parsed_plan
         async with self.engine.connect() as conn:
@@ -233,12 +233,12 @@ class AttemptLauncher:
             conn, row.id, *_reservation(state, plan), self.allowance, self.now()
         )
 
-    def _remaining_work(self, row: JobRow, steps_done: int | None = None) -> WorkLeft:
+    def _remaining_work(self, row: JobRow, steps_done: int | None = None) -> RemainingWork:
         """Return the work left after ``steps_done`` steps.
 
         None: the work left of the running attempt, which saves before it stops."""
         step = row.progress.get("step", 0) if steps_done is None else steps_done
-        return WorkLeft(
+        return RemainingWork(
             steps=row.total_steps - step,
             seconds_per_step=row.progress.get("seconds_per_step"),
             terms=row.constraints,
@@ -248,7 +248,7 @@ class AttemptLauncher:
 
     async def _read_remaining_work(
         self, row: JobRow, plan: Plan
-    ) -> tuple[WorkLeft, list[OfferingState], CapacityHistory]:
+    ) -> tuple[RemainingWork, list[OfferingState], CapacityHistory]:
         """Return the work left from the newest checkpoint on, and the offerings for it."""
         prices = await self.read_prices(plan)
         async with self.engine.connect() as conn:
@@ -265,7 +265,7 @@ class AttemptLauncher:
         conn: AsyncConnection,
         plan: Plan,
         prices: Mapping[Offering, Price],
-        work: WorkLeft,
+        work: RemainingWork,
         saved: CheckpointRow | None = None,
     ) -> tuple[list[OfferingState], CapacityHistory]:
         """Return the plan's offerings now; with more than one, also their capacity history."""
@@ -344,7 +344,7 @@ class AttemptLauncher:
         await admission.reserve_cores(conn, row, state.offering)
         # at_risk_at stays: where on demand was refused, Spot is not left a second time.
         cleared = {"waits_for": "", "moves_since": None, "returns_since": None}
-        await job_versions.raise_one(conn, job.id, now, **cleared)  # the phase has changed
+        await job_versions.raise_version(conn, job.id, now, **cleared)  # the phase has changed
         await leases.release(conn, claim, now, now + _INTERVAL)
         return True
 
@@ -355,7 +355,7 @@ class AttemptLauncher:
         if choice.record is None:
             return
         reason = choice.why
-        if state is not choice.places[0]:
+        if state is not choice.states[0]:
             reason = f"{reason} The budget does not cover that, so {state.offering} is requested."
         await events.add(conn, job.id, self.now(), "job.placed", reason, data=dict(choice.record))
 
@@ -372,7 +372,7 @@ class AttemptLauncher:
         """Publish once why the job waits and when it asks again; release the lease until then."""
         if (row.waits_for, row.asks_again_at) != (reason, again_at):
             published = {"waits_for": reason, "asks_again_at": again_at}
-            await job_versions.raise_one(conn, row.id, self.now(), **published)
+            await job_versions.raise_version(conn, row.id, self.now(), **published)
         await leases.release(conn, claim, self.now(), until)
 
 

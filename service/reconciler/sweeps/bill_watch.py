@@ -25,12 +25,12 @@ class BillWatch:
 
     async def run_once(self) -> None:
         """Fetch the bills if that is due."""
-        await fetch_if_due(self.engine, self.now, rows.LOOK, _INTERVAL, self._fetch_bills)
+        await fetch_if_due(self.engine, self.now, rows.READ_NAME, _INTERVAL, self._fetch_bills)
 
     async def _fetch_bills(self) -> None:
         until = self.now().astimezone(UTC).date()
         async with self.engine.connect() as conn:
-            since = _first_day(until, (await rows.last_look(conn)).told_at)
+            since = _first_day(until, (await rows.read_state(conn)).told_at)
         bills = await self.bills.billed(since, until)
         async with self.engine.begin() as conn:
             await rows.save(conn, bills, since, until, self.now())

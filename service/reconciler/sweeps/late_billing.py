@@ -96,7 +96,7 @@ async def _write(
     await ledger.meter(conn, [machines], at)
     facts = {"scale_set": scale_set_name(row.id)}
     if not machines.vm_ids or await events.has_event(conn, row.job_id, "attempt.made_late", facts):
-        await job_versions.raise_one(conn, row.job_id, at)  # the cost has changed
+        await job_versions.raise_version(conn, row.job_id, at)  # the cost has changed
         return True
     await events.add(
         conn,

@@ -17,7 +17,7 @@ from service.cloud.provider import ATTEMPT_TAG, CloudError, CloudProvider, Scale
 from service.db.attempts import attempts
 from service.db.cloud import alarms
 from service.db.cloud.scale_set_cache import ALL
-from service.db.core.db_errors import is_away
+from service.db.core.db_errors import is_unavailable
 from service.db.jobs import events
 from service.db.money import ledger
 from service.domain.cloud.fleet import ScaleSet, ScaleSetPhase, scale_set_name
@@ -87,7 +87,7 @@ class OrphanSweep:
     ) -> dict[str, datetime]:
         async with self.engine.begin() as conn:
             names = [orphan.name for orphan in orphans]
-            return await alarms.record(conn, ALARM, names, self.now(), whole=complete)
+            return await alarms.record(conn, ALARM, names, self.now(), is_complete=complete)
 
     async def _bill_machines(
         self, attempt_id: str, billed: set[str], faults: list[SQLAlchemyError]
@@ -99,7 +99,7 @@ class OrphanSweep:
         try:
             return await self._late_billing.meter(attempt_id, billed=attempt_id in billed)
         except SQLAlchemyError as fault:
-            if is_away(fault):
+            if is_unavailable(fault):
                 raise
             log.exception("sweep.not_billed", extra={"attempt": attempt_id})
             faults.append(fault)

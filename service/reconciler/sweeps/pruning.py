@@ -54,7 +54,7 @@ class Pruning:
 
     async def _prune_page(self, rows: PrunedTable, retention: timedelta) -> int:
         async with self.engine.connect() as conn:
-            page = await event_pruning.due(conn, rows, self.now() - retention, PAGE_SIZE)
+            page = await event_pruning.jobs_to_prune(conn, rows, self.now() - retention, PAGE_SIZE)
         for job_id in page:
             await self._prune_job(rows, job_id)
         if page:
@@ -65,4 +65,4 @@ class Pruning:
         is_done = False
         while not is_done:
             async with self.engine.begin() as conn:
-                is_done = await event_pruning.some(conn, rows, job_id)
+                is_done = await event_pruning.delete_some(conn, rows, job_id)

@@ -44,7 +44,7 @@ class UploadSweep:
             blobs = await self.store.list_blobs(files.CONTAINER)  # before the rows
             async with self.engine.begin() as conn:
                 dead, unknown = await files.dead_and_unknown(conn, [b.name for b in blobs])
-                await uploads.forget(conn, now - GRACE, kept=dead)
+                await uploads.forget(conn, now - GRACE, retained=dead)
             self._log_unknown(unknown)
             await self._delete_blobs(dead)
         except StorageError as fault:

@@ -172,7 +172,7 @@ class Batch:
 
     async def _wish(self, conn: AsyncConnection) -> None:
         now, back = self.clock(), self.rng.random() < 0.5
-        asked = await jobs.request_once(conn, "p-job", "job", now, "pause_requested_at", back=back)
+        asked = await jobs.request_once(conn, "p-job", "job", now, "pause_requested_at", clear=back)
         if asked:
             await events.add(conn, "job", now, "job.pause_requested", "Pause was asked for")
 

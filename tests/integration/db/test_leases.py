@@ -266,7 +266,7 @@ async def test_a_lease_that_another_worker_has_taken_is_not_renewed_for_it(
             rows = await conn.execute(select(c.id, c.lease_expires_at))
         return {row.id: row.lease_expires_at for row in rows}
 
-    renewals = leases.LeaseRenewer(engine, clock, every=0.01)
+    renewals = leases.LeaseRenewer(engine, clock, interval=0.01)
     async with renewals.renewing(lost), renewals.renewing(own):
         found = await waiting.until(expire_at, lambda at: at["att-2"] == clock() + LEASE)
 

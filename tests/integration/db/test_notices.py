@@ -66,7 +66,7 @@ async def test_a_lost_connection_wakes_everybody_and_is_made_again(
         lost = await _cut(engine)
         await asyncio.wait_for(one.wait(), DEADLINE)
         await asyncio.wait_for(two.wait(), DEADLINE)
-        heard_then = listener.hears
+        heard_then = listener.is_connected
         await _listening(engine, but_for=lost)
         one.clear()
         async with engine.begin() as conn:
@@ -74,7 +74,7 @@ async def test_a_lost_connection_wakes_everybody_and_is_made_again(
 
         await asyncio.wait_for(one.wait(), DEADLINE)
 
-    assert (heard_then, listener.hears) == (False, True)
+    assert (heard_then, listener.is_connected) == (False, True)
 
 
 async def test_an_ended_subscription_is_removed(listener: Listener) -> None:

@@ -65,7 +65,7 @@ async def beat(conn: AsyncConnection, clock: Clock) -> None:
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
     await heartbeats.record_progress(
-        conn, [GenerationProgress(job_id="ftjob-007", generation=1, step=5, news={})], clock()
+        conn, [GenerationProgress(job_id="ftjob-007", generation=1, step=5, changes={})], clock()
     )
 
 
@@ -98,7 +98,7 @@ async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     """Of a day that begins long after all of these were over."""
     places = [spot_pool_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
-    await capacity_observations.places(conn, since, until)
+    await capacity_observations.spot_pools(conn, since, until)
     await capacity_observations.held_machines(conn, places, since, until)
     await capacity_observations.observations(conn, places, since, until)
 
@@ -136,8 +136,8 @@ async def costs_by_day(conn: AsyncConnection, clock: Clock) -> None:
 async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
     """All of `service/reconciler/jobs/admission.py`; one of those that wait is let in."""
     assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
-    await quotas.learn(conn, SPOT.region, 960, 192, clock())
-    assert await queue.is_mine(conn, "me", clock(), timedelta(seconds=15))
+    await quotas.record_usage(conn, SPOT.region, 960, 192, clock())
+    assert await queue.hold_lease(conn, "me", clock(), timedelta(seconds=15))
     assert await admission.admit_waiting_jobs(conn, ProjectQuota(max_jobs=10), clock()) == 1
 
 
@@ -172,7 +172,7 @@ async def prices_of_what_runs(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def folder(conn: AsyncConnection, clock: Clock) -> None:
-    await tier_moves.places(conn, "ftjob-007")
+    await tier_moves.folders(conn, "ftjob-007")
     await tier_moves.mark(conn, "ftjob-007", "checkpoints/1")
     await tier_moves.open_for(conn, "ftjob-007", "checkpoints/1")
     await tier_moves.open_of(conn, "ftjob-007")
@@ -217,8 +217,10 @@ SWEEPS: dict[str, Query] = {
     "the audit": lambda conn, _: audit._find_owners(conn, {"att-of-7", "att-of-8"}),
     "moves between tiers": lambda conn, clock: tier_moves.claim_due(conn, clock(), 20),
     "prices of what runs": prices_of_what_runs,
-    "pruning events": lambda conn, clock: event_pruning.due(conn, PrunedTable.EVENTS, clock(), 100),
-    "pruning metrics": lambda conn, clock: event_pruning.due(
+    "pruning events": lambda conn, clock: event_pruning.jobs_to_prune(
+        conn, PrunedTable.EVENTS, clock(), 100
+    ),
+    "pruning metrics": lambda conn, clock: event_pruning.jobs_to_prune(
         conn, PrunedTable.METRICS, clock(), 100
     ),
     "a scrape of the metrics": lambda conn, clock: state_metrics.read_samples(conn, clock()),
@@ -231,7 +233,7 @@ HOT: dict[str, Query] = {
     "what heartbeats measured": progressed,
     "a long poll": lambda conn, _: heartbeats.standing_directives(conn, [("node-7-1", 0)]),
     "a generation begins": begin,
-    "what is known before it does": lambda conn, _: checkpoint_fault_reports.before(
+    "what is known before it does": lambda conn, _: checkpoint_fault_reports.histories(
         conn, ["ftjob-007"]
     ),
     "checkpoints that exist": lambda conn, _: checkpoints.retained_paths(conn, ["ftjob-007"]),
@@ -241,7 +243,7 @@ HOT: dict[str, Query] = {
     "attempts that live": lambda conn, _: attempts.live_ids(conn),
     "what attempts saw of Spot": seen_of_spot,
     "how often attempts save": lambda conn, _: generations.save_histories(conn, ["att-of-7"]),
-    "what holds cores": lambda conn, clock: queue_forecast_rows.holding(
+    "what holds cores": lambda conn, clock: queue_forecast_rows.core_holds(
         conn, [SPOT.region], clock()
     ),
     "nodes of an attempt": lambda conn, _: nodes.of_attempt(conn, "att-of-7"),

@@ -224,7 +224,7 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
         known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
 
     assert sum(known.outages.hours) == pytest.approx(2.0, abs=0.05)
-    assert known.outage_seen
+    assert known.is_outage_start_observed
     assert abs(known.last_unavailable[SPOT] - refused_at) < timedelta(minutes=1)
 
 

@@ -286,7 +286,9 @@ async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(
     kept = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already
     async with engine.begin() as conn:
         await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
-        await quotas.learn(conn, SPOT.region, 3 * CORES, CORES, clock())  # one is somebody else's
+        await quotas.record_usage(
+            conn, SPOT.region, 3 * CORES, CORES, clock()
+        )  # one is somebody else's
         for n, cores in kept.items():
             await add_job(conn, clock(), id=f"job-{n}")
             gang = Gang(

@@ -7,7 +7,7 @@ import pytest
 from sqlalchemy import func, select
 
 from service.db.attempts.nodes import MOST_SPANS
-from service.db.jobs.events import MOST_OF_A_KIND
+from service.db.jobs.events import MAX_PER_CODE
 from service.db.schema import tables
 from service.domain import tokens
 from tests.integration.db.rows import registration
@@ -133,7 +133,7 @@ async def test_what_a_hostile_node_tells_is_kept_up_to_a_limit(world: World) -> 
         steps = list((await conn.execute(select(tables.metrics.c.step))).scalars())
 
     assert len(kept.spans) == MOST_SPANS
-    assert events == MOST_OF_A_KIND
+    assert events == MAX_PER_CODE
     assert sorted(steps) == [1, 2]
 
 

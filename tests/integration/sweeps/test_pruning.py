@@ -62,7 +62,7 @@ async def test_two_concurrent_prunings_report_the_end_only_when_all_is_deleted(
 
     async def prune() -> bool:
         async with engine.begin() as conn:
-            return await event_pruning.some(conn, PrunedTable.EVENTS, "over")
+            return await event_pruning.delete_some(conn, PrunedTable.EVENTS, "over")
 
     async with engine.connect() as dies, dies.begin() as deleting:
         await dies.execute(delete(tables.events))
@@ -166,8 +166,8 @@ async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
                 [c.name for c in row.c], select(*columns).select_from(row.join(steps, true()))
             )
         )
-        first = await event_pruning.some(conn, PrunedTable.METRICS, "over")
-        second = await event_pruning.some(conn, PrunedTable.METRICS, "over")
+        first = await event_pruning.delete_some(conn, PrunedTable.METRICS, "over")
+        second = await event_pruning.delete_some(conn, PrunedTable.METRICS, "over")
         rest = (await conn.execute(select(func.count()).select_from(tables.metrics))).scalar_one()
 
     assert (first, second, rest) == (False, True, 0)

@@ -107,7 +107,10 @@ def test_machines_that_start_have_their_time_anew_once_the_service_hears_them_ag
 def test_a_scale_set_that_could_not_be_looked_for_is_not_taken_for_gone() -> None:
     late = attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=600 * MINUTE)
 
-    assert next_step(late, AttemptView(scale_set=None, blind=True), NOW, PACE) == RequeueAttempt()
+    assert (
+        next_step(late, AttemptView(scale_set=None, cloud_unreachable=True), NOW, PACE)
+        == RequeueAttempt()
+    )
     assert isinstance(next_step(late, AttemptView(scale_set=None), NOW, PACE), MoveAttempt)
 
 

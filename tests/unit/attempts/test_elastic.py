@@ -143,7 +143,9 @@ RULES = {
         RequeueAttempt(),
     ),
     "not when the cloud does not answer": row(
-        TRAINS, replace(ON_TWO, blind=True), RequeueAttempt()
+        TRAINS,
+        replace(ON_TWO, cloud_unreachable=True),
+        RequeueAttempt()
     ),
     "a machine that has come joins at a checkpoint": row(TRAINS, WITH_NEW, GROWING),
     "not where that does not pay": row(
@@ -179,7 +181,7 @@ RULES = {
         RefillScaleSet(useless=("v2",)),
     ),
     "but not before a look that is deferred": row(
-        TRAINS, replace(ON_TWO, scale_set=FULL_OF_OLD, blind=True), RequeueAttempt()
+        TRAINS, replace(ON_TWO, scale_set=FULL_OF_OLD, cloud_unreachable=True), RequeueAttempt()
     ),
     "and is not asked to go again while Azure deletes it": row(
         replace(TRAINS, refilled_at=NOW - MINUTE),

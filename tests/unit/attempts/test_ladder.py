@@ -94,7 +94,7 @@ def test_every_rung_trains_the_same_samples_in_a_step(
 
 def ran_out(ladder: OomFallback, **more: object) -> AttemptView:
     """Everybody has failed in step 17, as memory ran out there."""
-    return replace(ALL_FAILED, ladder=replace(ladder, short_in=17), **more)  # type: ignore[arg-type]
+    return replace(ALL_FAILED, oom_fallback=replace(ladder, oom_step=17), **more)  # type: ignore[arg-type]
 
 
 def test_memory_that_runs_out_leads_to_the_next_rung_and_nobody_is_to_blame() -> None:
@@ -118,7 +118,7 @@ def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
 
 def test_only_memory_that_runs_out_moves_an_attempt_down_a_ladder_that_its_plan_has() -> None:
     two = replace(FOUR, micro_batch=2)
-    seen = replace(ALL_FAILED, ladder=OomFallback(planned=FOUR, rung=two))
+    seen = replace(ALL_FAILED, oom_fallback=OomFallback(planned=FOUR, rung=two))
     step = next_step(attempt(RUNNING), seen, NOW, PACE)
 
     assert step == replace(reopened(seen, after_error=True), rung=two)

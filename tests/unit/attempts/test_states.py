@@ -6,8 +6,8 @@ from typing import Any
 
 from service.domain.lifecycle.attempt_steps import DECISIONS
 from service.domain.states import (
+    ATTEMPT_ENDING,
     ATTEMPT_MOVES,
-    ATTEMPT_OVER,
     JOB_AFTER,
     JOB_MOVES,
     JOB_TERMINAL,

@@ -241,7 +241,7 @@ def test_one_kind_of_warning_does_not_hide_another() -> None:
 
 
 def test_of_every_kind_of_warning_one_is_shown_however_many_there_are() -> None:
-    findings = _Findings(of_a_kind=20)
+    findings = _Findings(max_per_kind=20)
     for line, code in enumerate([*"abcde" * 40, "late", "later"], 1):
         findings.add(line, DatasetProblem(code, code))
     shown = findings.shown

@@ -15,7 +15,7 @@ from service.domain.reporting.status_message import (
     status_message,
     why_ended,
 )
-from service.domain.states import ATTEMPT_OVER, JOB_TERMINAL, AttemptState, JobState, Outcome
+from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, AttemptState, JobState, Outcome
 from tests.unit.jobs.story_facts import (
     ACTIVE,
     CANCELLED,

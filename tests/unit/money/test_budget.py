@@ -26,8 +26,8 @@ EVEN = Allowance(
     save=timedelta(minutes=10),
     delete=timedelta(minutes=10),
     outage=timedelta(minutes=30),
-    look=timedelta(minutes=10),
-    dearer=Decimal(0),
+    detection=timedelta(minutes=10),
+    price_rise=Decimal(0),
 )  # an hour from training to gone
 RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
 
@@ -35,7 +35,7 @@ RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=
 def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
     found = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
 
-    assert [found.spent, found.reserved, found.left] == [Decimal(30), Decimal(20), Decimal(50)]
+    assert [found.spent, found.reserved, found.remaining] == [Decimal(30), Decimal(20), Decimal(50)]
 
 
 def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
@@ -52,7 +52,9 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save_also_while_i
     kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
 
     assert kept == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
-    assert replace(small, leaving=True).reserve(EVEN) == replace(RUNS, leaving=True).reserve(EVEN)
+    assert replace(small, is_deleting=True).reserve(EVEN) == replace(
+        RUNS, is_deleting=True
+    ).reserve(EVEN)
 
     leaves = replace(RUNS, leaving=True)
     found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
@@ -145,9 +147,9 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
         allowance.save * save
         + allowance.delete * delete
         + allowance.outage * away
-        + allowance.look * look
+        + allowance.detection * look
     )
-    dearer = 1 + allowance.dearer * Decimal(str(rise))
+    dearer = 1 + allowance.price_rise * Decimal(str(rise))
     bill = spent + cost_of(seconds=takes.total_seconds(), hourly=Decimal(sum(rates))) * dearer
 
     assert bill <= cap + Decimal("2e-9")

@@ -50,16 +50,16 @@ def causes(line: ReconciliationLine) -> dict[DifferenceCause, Decimal]:
 
 
 def why(found: BillReconciliation) -> str:
-    return " ".join(d.why for d in found.whole.differences)
+    return " ".join(d.why for d in found.total.differences)
 
 
 def test_what_agrees_needs_no_word_and_several_rows_are_one_sum() -> None:
     found = reconcile([ours("16")], [theirs("16")], TOLD)
 
-    assert found.whole == ReconciliationLine(
+    assert found.total == ReconciliationLine(
         metered=Decimal(16), billed=Decimal(16), differences=()
     )
-    assert found.told == TOLD
+    assert found.period == TOLD
 
     rows = [theirs("1", "0.5"), theirs("2", "0.25"), theirs("4", category="Storage")]
     assert merge_rows(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
@@ -69,7 +69,7 @@ def test_disks_network_and_other_meters_are_no_machines() -> None:
     more = [theirs(*row) for row in (("1", "9", "Storage"), ("2", "9", "Bandwidth"))]
     found = reconcile([ours("16")], [theirs("16"), *more, theirs("3", "1", "Key Vault")], TOLD)
 
-    assert causes(found.whole) == {
+    assert causes(found.total) == {
         DifferenceCause.DISKS: 1,
         DifferenceCause.NETWORK: 2,
         DifferenceCause.OTHER: 3,
@@ -82,13 +82,13 @@ def test_meters_that_run_longer_and_hours_that_cost_more_are_told_apart() -> Non
     dearer = reconcile([ours("16", "2")], [theirs("18", "2")], TOLD)
     both = reconcile([ours("16", "2")], [theirs("22.50", "2.5")], TOLD)
 
-    assert causes(longer.whole) == {DifferenceCause.TIME: 4}
+    assert causes(longer.total) == {DifferenceCause.TIME: 4}
     assert "Azure billed 30 machine-minutes more" in why(longer)
-    assert causes(dearer.whole) == {DifferenceCause.PRICE: 2}
+    assert causes(dearer.total) == {DifferenceCause.PRICE: 2}
     assert "billed more for an hour" in why(dearer)
-    assert causes(both.whole) == {DifferenceCause.TIME: Decimal("4.5"), DifferenceCause.PRICE: 2}
+    assert causes(both.total) == {DifferenceCause.TIME: Decimal("4.5"), DifferenceCause.PRICE: 2}
     never = reconcile([ours("16", "2")], [], TOLD)
-    assert causes(never.whole) == {DifferenceCause.TIME: -16}
+    assert causes(never.total) == {DifferenceCause.TIME: -16}
     assert "Azure billed 120 machine-minutes fewer" in why(never)
 
 
@@ -96,13 +96,13 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
     found = reconcile([ours("16", day=TUESDAY)], [theirs("4", "0.5", day=TUESDAY)], TOLD)
     never = reconcile([ours("16")], [], None)
 
-    assert causes(found.whole) == {DifferenceCause.DELAY: -12}
+    assert causes(found.total) == {DifferenceCause.DELAY: -12}
     assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(found)
     before = reconcile([ours("16", day=SUNDAY)], [], TOLD)
     assert causes(before.whole) == {DifferenceCause.DELAY: -16}
     assert "not asked for (before 2026-11-16)" in why(before)
-    assert never.told is None
-    assert causes(never.whole) == {DifferenceCause.DELAY: -16}
+    assert never.period is None
+    assert causes(never.total) == {DifferenceCause.DELAY: -16}
     assert "Azure has published no bill" in why(never)
 
 
@@ -114,7 +114,7 @@ def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause(
         TOLD,
     )
 
-    assert causes(found.whole) == {DifferenceCause.ROUNDING: Decimal("0.020")}
+    assert causes(found.total) == {DifferenceCause.ROUNDING: Decimal("0.020")}
     assert {len(line.differences) for line in found.attempts.values()} == {1}
     assert "$0.02 is rounding: at most a cent" in why(found)
 
@@ -148,7 +148,7 @@ def test_minutes_never_contradict_the_dollars_beside_them() -> None:
     (long, cheap), (short, dear) = longer_but_cheap, shorter_but_dear
     found = reconcile([long, short], [cheap, dear], TOLD)
 
-    assert causes(found.whole)[DifferenceCause.TIME] < 0  # though the hours together are longer
+    assert causes(found.total)[DifferenceCause.TIME] < 0  # though the hours together are longer
     assert "more time for some machines and less for others" in why(found)
     assert "machine-minutes" not in why(found)
 
@@ -178,7 +178,7 @@ def test_the_causes_sum_up_to_the_difference(
 ) -> None:
     found = reconcile(metered, billed, told)
 
-    assert found.whole.billed == sum((b.amount for b in billed), Decimal(0))
-    for line in (found.whole, *found.attempts.values()):
+    assert found.total.billed == sum((b.amount for b in billed), Decimal(0))
+    for line in (found.total, *found.attempts.values()):
         explained = sum(causes(line).values(), Decimal(0))
         assert abs(line.billed - line.metered - explained) <= Decimal("0.00005")  # shown as 0

@@ -30,7 +30,7 @@ SHARD = TieredBlob(name="checkpoints/a/rank-0.safetensors", size=GIB)
 MANIFEST = TieredBlob(name="checkpoints/a/manifest.json", size=SMALL + 1)
 SMALL_FILE = TieredBlob(name="checkpoints/a/index.json", size=SMALL - 1)
 OVER = FolderFacts(
-    what="the checkpoint of step 7", job_is_over=True, newer=0, milestone=False, redundancy="LRS"
+    label="the checkpoint of step 7", job_is_over=True, newer=0, milestone=False, redundancy="LRS"
 )
 LIVE = replace(OVER, job_is_over=False)
 
@@ -72,7 +72,7 @@ def test_what_a_job_that_goes_on_will_drop_stays_hot_however_old_it_is(tier: Acc
 
     assert "is no milestone: a job that goes on drops it in time" in tier_refusal(recent, tier)
     assert tier_refusal(recent, AccessTier.HOT) == ""
-    assert tier_refusal(replace(recent, what="the final model", newer=None), tier) == ""
+    assert tier_refusal(replace(recent, label="the final model", newer=None), tier) == ""
 
 
 @pytest.mark.parametrize("redundancy", ["ZRS", "GZRS", "RAGZRS"])

@@ -43,7 +43,7 @@ def test_machines_are_counted_as_long_as_they_are_held_if_anything_was_seen_in_t
     found = trace_of([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
 
     assert found.counts == (2, 2, 2, 2, 2, 1, 0, 0, 0, 0, 0, 0)
-    assert found.seen == ((2, 7),)
+    assert found.observed == ((2, 7),)
     assert (
         build_trace(PLACE, WINDOW, [], [CapacitySample(at(-3), 4), CapacitySample(at(99), 0)])
         is None
@@ -57,9 +57,9 @@ def test_what_nobody_saw_is_what_was_seen_last() -> None:
     )
 
     assert given_up.counts == (1,) * 12
-    assert given_up.seen_share == 3 / 12
+    assert given_up.observed_share == 3 / 12
     assert refused_then_given.counts == (0,) * 8 + (1,) * 4
-    assert refused_then_given.seen == ((3, 4), (8, 11))
+    assert refused_then_given.observed == ((3, 4), (8, 11))
 
 
 def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
@@ -68,7 +68,7 @@ def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
 
     assert found.counts == (1, 1) + (0,) * 10
     assert refused_before.counts == (0,) * 5 + (1,) * 7
-    assert refused_before.seen == ((5, 12),)
+    assert refused_before.observed == ((5, 12),)
 
 
 def test_prices_are_told_where_they_change() -> None:
@@ -95,7 +95,7 @@ def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
 def test_a_trace_of_others_begins_where_it_is_told_to_and_says_what_is_missing() -> None:
     found = CapacityTrace.from_dict({"metadata": {"gap_seconds": 195}, "data": [0, 4.0]}, BEGIN)
 
-    assert (found.counts, found.begins, found.seen_share) == ((0, 4), BEGIN, 1)
+    assert (found.counts, found.begins, found.observed_share) == ((0, 4), BEGIN, 1)
     assert found.gap == timedelta(seconds=195)
 
     with pytest.raises(InvalidTrace, match=r"metadata\.start_time"):

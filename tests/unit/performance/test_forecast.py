@@ -24,7 +24,7 @@ CALM = ForecastInputs(
     seconds_per_step_p90=12.5,
     verify_seconds=0.0,
 )
-DRY = EvictionWait(share=0.4, p50=1800.0, p90=9000.0, seen=5.0)
+DRY = EvictionWait(share=0.4, p50=1800.0, p90=9000.0, outages=5.0)
 
 
 def test_without_evictions_only_the_time_of_a_step_and_the_wait_for_machines_are_unsure() -> None:
@@ -42,7 +42,7 @@ def test_steps_that_are_all_alike_make_it_surer_and_wild_ones_longer() -> None:
     few = ObservedProgress(steps=5, low=10.0, high=40.0)
 
     told, sure, unsure, early = (
-        forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True, seen=seen)
+        forecast_remaining(CALM, steps=100, seconds_per_step=20.0, running=True, progress=seen)
         for seen in (ObservedProgress(), alike, wild, few)
     )
 
@@ -67,7 +67,7 @@ def test_a_forecast_has_the_figures_of_the_table(
     course = replace(CALM, evictions_per_second=per_hour / 3600, answered=0.4)
 
     left = forecast_remaining(
-        course, steps=3000, seconds_per_step=11.0, running=False, seen=seen, after=after
+        course, steps=3000, seconds_per_step=11.0, running=False, progress=seen, after=after
     )
 
     assert (left.p10, left.p50, left.p90) == pytest.approx(told, abs=0.1)
@@ -76,7 +76,7 @@ def test_a_forecast_has_the_figures_of_the_table(
 def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
     left = RemainingTime(p10=80.0, p50=100.0, p90=140.0)
 
-    assert [left.odds(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
+    assert [left.probability_within(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
     assert left.odds(1000) == 1.0
 
 

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from service.domain.performance.calibration import (
-    ENOUGH,
+    CONFIDENT_STEPS,
     MeasuredJob,
     StepTimeSample,
     calibrate,
@@ -27,8 +27,8 @@ LIKE = MeasuredJob(
 SLOWER = replace(LIKE, predicted=5.0, measured=6.0, steps=200)
 
 
-def job_off_by(ratio: float, *, steps: int = ENOUGH, alike: bool = True) -> StepTimeSample:
-    return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, alike=alike)
+def job_off_by(ratio: float, *, steps: int = CONFIDENT_STEPS, alike: bool = True) -> StepTimeSample:
+    return StepTimeSample(predicted=1.0, measured=ratio, steps=steps, is_same_kind=alike)
 
 
 def width(step: StepTime) -> float:
@@ -60,7 +60,7 @@ def test_past_jobs_on_other_gpus_or_off_by_far_say_nothing() -> None:
 
     assert experience([elsewhere, unknown], LIKE) == ()
     assert experience([SLOWER], LIKE) == (
-        StepTimeSample(predicted=5.0, measured=6.0, steps=ENOUGH),
+        StepTimeSample(predicted=5.0, measured=6.0, steps=CONFIDENT_STEPS),
     )
 
     strange = [replace(SLOWER, measured=measured) for measured in (0.5, 50.0, 0.0)]
@@ -73,4 +73,4 @@ def test_past_jobs_on_other_gpus_or_off_by_far_say_nothing() -> None:
 def test_past_jobs_of_another_kind_are_not_alike(change: dict[str, str]) -> None:
     (found,) = experience([replace(SLOWER, **change)], LIKE)  # type: ignore[arg-type] # names
 
-    assert not found.alike
+    assert not found.is_same_kind

@@ -13,7 +13,7 @@ from service.domain.performance.rollout_time import Rollout, cpu_seconds, gpu_se
 from service.domain.performance.throughput import CPU_STEP, cpu_step
 from service.domain.planning.plan import Plan, make_plan
 from service.domain.training.recipe import Recipe, Training, resolve
-from service.domain.training.reinforcement import lacking
+from service.domain.training.reinforcement import missing_member
 from tests.datasets import GRADER
 from tests.unit.performance.test_memory import LORA_64, QWEN_2B, QWEN_7B, QWEN_14B, QWEN_72B
 from tests.unit.performance.test_throughput import WORK, with_options
@@ -72,11 +72,13 @@ def test_answers_that_are_not_there_yet_are_not_packed_and_a_critic_judges_one_a
 
 
 def test_what_the_grader_reads_must_be_in_every_row() -> None:
-    assert lacking(GRPO, {"answer": 0, "level": 3}) is None
-    assert lacking(GRPO, {"answer": 17}) == (
+    assert missing_member(GRPO, {"answer": 0, "level": 3}) is None
+    assert missing_member(GRPO, {"answer": 17}) == (
         "line 17 has no member `answer`, which the grader reads"
     )
-    assert lacking(GRPO, {}) == "its first row has no member `answer`, which the grader reads"
+    assert (
+        missing_member(GRPO, {}) == "its first row has no member `answer`, which the grader reads"
+    )
 
 
 def needs(settings: Reinforcement, lora: Lora | None = None) -> MemoryEstimate:

@@ -49,7 +49,7 @@ def project(name: str = "alpha", jobs: int = 0, gpus: int = 0, **quota: float) -
 def cores(gpus: int, *, ours: int = 0, others: int = 0) -> RegionCores:
     """Room for so many GPUs in all."""
     return RegionCores(
-        limit=gpus * CORES_PER_GPU, ours=ours * CORES_PER_GPU, others=others * CORES_PER_GPU
+        limit=gpus * CORES_PER_GPU, own=ours * CORES_PER_GPU, others=others * CORES_PER_GPU
     )
 
 
@@ -58,7 +58,7 @@ def names(decision: AdmissionDecision) -> list[str]:
 
 
 def waiting_job(decision: AdmissionDecision, name: str) -> WaitingJob:
-    return next(t for t in decision.told if t.job_id == name)
+    return next(t for t in decision.waiting if t.job_id == name)
 
 
 def ago(**span: float) -> datetime:
@@ -74,7 +74,7 @@ def test_the_higher_priority_goes_first_then_the_older_job() -> None:
     ]
     decision = decide_admissions(jobs, [project(max_jobs=1)], {}, NOW)
     assert names(decision) == ["high"]
-    assert [t.job_id for t in decision.told] == ["older", "young", "old-low"]
+    assert [t.job_id for t in decision.waiting] == ["older", "young", "old-low"]
 
 
 def test_a_job_that_has_waited_long_ranks_higher() -> None:
@@ -141,7 +141,7 @@ def test_who_waits_is_told_why(
     waiting: QueuedJob, held: ProjectUsage, code: WaitReason, why: str
 ) -> None:
     decision = decide_admissions([waiting], [held], {EAST: cores(40, ours=20, others=12)}, NOW)
-    assert decision.told == (WaitingJob(job_id="a", position=1, code=code, why=why),)
+    assert decision.waiting == (WaitingJob(job_id="a", position=1, code=code, why=why),)
 
 
 def test_small_jobs_go_past_a_large_one_until_it_has_waited_long() -> None:
@@ -182,8 +182,8 @@ def test_projects_that_wait_take_turns_in_the_queue() -> None:
     decision = decide_admissions(
         [*many, job("b", "beta")], [project(), project("beta")], {EAST: cores(0)}, NOW
     )
-    assert [t.job_id for t in decision.told] == ["a0", "b", "a1", "a2"]
-    assert [t.position for t in decision.told] == [1, 2, 3, 4]
+    assert [t.job_id for t in decision.waiting] == ["a0", "b", "a1", "a2"]
+    assert [t.position for t in decision.waiting] == [1, 2, 3, 4]
 
 
 _projects = st.lists(
@@ -233,16 +233,16 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
     held, free = dict(projects), dict(regions)
     for admitted in decision.admitted:
         found = by_id[admitted.job_id]
-        held[found.project_id] = held[found.project_id].with_one(found.gpus)
+        held[found.project_id] = held[found.project_id].with_job(found.gpus)
         if admitted.region in free:
-            free[admitted.region] = free[admitted.region].with_more(admitted.cores)
+            free[admitted.region] = free[admitted.region].with_cores(admitted.cores)
     for p in held.values():
         assert p.quota.max_jobs is None or p.jobs <= p.quota.max_jobs
         assert p.quota.max_gpus is None or p.gpus <= p.quota.max_gpus
     assert all(c.free >= 0 for c in free.values())
 
-    assert sorted([*names(decision), *(t.job_id for t in decision.told)]) == sorted(by_id)
-    for waits in decision.told:
+    assert sorted([*names(decision), *(t.job_id for t in decision.waiting)]) == sorted(by_id)
+    for waits in decision.waiting:
         if waits.code is not WaitReason.GANG and "waits longer" not in waits.why:  # else it is kept
             assert not _fits(by_id[waits.job_id], held, free), waits
 
@@ -316,7 +316,7 @@ class Pool:
     def _usage(self, running: dict[str, tuple[QueuedJob, datetime]]) -> list[ProjectUsage]:
         held = {n: ProjectUsage(id=n, name=n, quota=q) for n, q in self.projects.items()}
         for found, _ in running.values():
-            held[found.project_id] = held[found.project_id].with_one(found.gpus)
+            held[found.project_id] = held[found.project_id].with_job(found.gpus)
         return list(held.values())
 
     def _free(self, running: dict[str, tuple[QueuedJob, datetime]]) -> dict[str, RegionCores]:

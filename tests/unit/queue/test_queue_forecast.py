@@ -34,7 +34,7 @@ def asks(
     project: str = "ours",
 ) -> QueueEntry:
     wants = tuple(RegionRequest(region=region, cores=cores) for region in regions or ("eastus",))
-    return QueueEntry(project_id=project, since=since, wants=wants, lasts=lasts)
+    return QueueEntry(project_id=project, since=since, wants=wants, duration=lasts)
 
 
 def holds(
@@ -133,7 +133,7 @@ def test_nothing_is_promised_of_what_others_hold_or_to_whom_others_go_before() -
 
 def test_only_the_first_in_the_queue_for_cores_are_foreseen_and_others_are_told_why_not() -> None:
     far, project = replace(WAITS, position=11), replace(WAITS, code=WaitReason.GPUS)
-    fresh = replace(WAITS, code=WaitReason.LOOK, position=None)
+    fresh = replace(WAITS, code=WaitReason.PENDING, position=None)
 
     assert [is_forecastable(s) for s in (WAITS, far, project, fresh)] == [True, False, False, False]
     assert explain_no_forecast(fresh) is None

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from service.db.core.batching import AT_ONCE, MOST, Batcher
+from service.db.core.batching import MAX_BATCH, MAX_TRANSACTIONS, Batcher
 
 
 class Killed(BaseException):
@@ -41,13 +41,13 @@ async def test_one_alone_is_served_at_once() -> None:
 async def test_a_batch_is_shared_and_each_gets_its_own_answer() -> None:
     work = Work()
     together = Batcher(work)
-    numbers = range(100, 100 + 3 * MOST)
+    numbers = range(100, 100 + 3 * MAX_BATCH)
 
     answers = await asyncio.gather(*(together.do(n) for n in numbers))
 
     assert answers == [2 * n for n in numbers]
     assert len(work.crowds) == 3
-    assert work.most <= AT_ONCE
+    assert work.most <= MAX_TRANSACTIONS
 
 
 async def test_the_fault_of_one_is_not_that_of_the_others() -> None:
@@ -88,7 +88,9 @@ async def test_who_asks_again_in_the_instant_in_which_the_others_end_is_served()
         return await together.do(2)
 
     async with asyncio.timeout(60):
-        answers = await asyncio.gather(twice(), *(together.do(n) for n in range(3, 2 + AT_ONCE)))
+        answers = await asyncio.gather(
+            twice(), *(together.do(n) for n in range(3, 2 + MAX_TRANSACTIONS))
+        )
 
     assert answers[0] == 4
 
@@ -122,7 +124,7 @@ class Deadlock(Exception):
 
 async def test_who_has_time_waits_for_others_until_they_are_enough() -> None:
     work = Work()
-    together = Batcher(work, breath=3600.0, enough=5)
+    together = Batcher(work, pause=3600.0, full_size=5)
     await asyncio.gather(*(together.do(n) for n in (1, 2)))
 
     await asyncio.wait_for(asyncio.gather(*(together.do(n) for n in range(30, 35))), 10)

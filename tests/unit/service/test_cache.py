@@ -28,7 +28,7 @@ class Source:
 @pytest.fixture
 def listener() -> Listener:
     made = Listener("postgresql://nowhere")
-    made.hears = True
+    made.is_connected = True
     return made
 
 
@@ -75,7 +75,7 @@ async def test_without_notices_is_no_cache(
     cache: Cache, source: Source, listener: Listener
 ) -> None:
     await cache.get("a", source.read)
-    listener.hears = False
+    listener.is_connected = False
 
     assert [await cache.get("a", source.read) for _ in "ab"] == ["read 2", "read 3"]
 

@@ -90,7 +90,7 @@ def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
     allowance = load().allowance
 
     assert allowance.outage.total_seconds() == seconds
-    assert allowance.unheard.total_seconds() == 1800
+    assert allowance.silence.total_seconds() == 1800
 
 
 def test_accounts_of_regions_and_policies_are_json(environment: pytest.MonkeyPatch) -> None:

@@ -14,7 +14,7 @@ from service.domain.states import CapacityType
 
 HOUR = 3600.0
 TICK_S = 300.0
-RIGHT = AvailabilitySignals(sees=1.0, errs=0.0)
+RIGHT = AvailabilitySignals(true_positive_rate=1.0, false_positive_rate=0.0)
 
 
 def spot(region: str = "eastus", hourly: float = 0.3, **more: object) -> Candidate:
@@ -64,6 +64,6 @@ def life(
         lost=lost,
         zones=zones,
         on_demand=paid(cold_start_s=cold * TICK_S),
-        signs=signs,
+        signals=signs,
     )
     return simulate(case, capacity, 0, seen or MarketExperience.empty(len(zones)))

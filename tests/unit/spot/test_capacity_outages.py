@@ -16,7 +16,7 @@ from service.domain.placement.capacity_outages import (
 )
 from service.domain.planning import forecast
 from service.domain.planning.forecast import (
-    NOTHING_SEEN,
+    NO_PROGRESS,
     ForecastInputs,
     ObservedProgress,
     RemainingTime,
@@ -62,7 +62,7 @@ def test_an_outage_lasts_by_its_age_and_by_what_was_seen_here() -> None:
     assert old.p50 > 2 * young.p50
     assert young.p10 < young.p50 < young.p90
 
-    assert waits(0.1, CapacityHistory(outage_seen=False)) == pytest.approx(waits(4.1))
+    assert waits(0.1, CapacityHistory(is_outage_start_observed=False)) == pytest.approx(waits(4.1))
 
     short = CapacityHistory(outages=Exposure.of([(0.2, True)] * 30))
     long = CapacityHistory(outages=Exposure.of([(20.0, True)] * 30))
@@ -133,12 +133,12 @@ CALM = RemainingTime(p10=72_000.0, p50=80_000.0, p90=88_000.0)
 def ends(
     past: CapacityHistory = NO_HISTORY,
     spots: int = 1,
-    seen: ObservedProgress = NOTHING_SEEN,
+    seen: ObservedProgress = NO_PROGRESS,
     course: ForecastInputs = COURSE,
 ) -> RemainingTime:
     after = expected_aftermath(past, spots)
     return forecast.forecast_remaining(
-        course, steps=STEPS, seconds_per_step=20.0, running=True, seen=seen, after=after
+        course, steps=STEPS, seconds_per_step=20.0, running=True, progress=seen, after=after
     )
 
 

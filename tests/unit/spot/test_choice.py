@@ -14,7 +14,7 @@ from service.domain.placement.capacity_history import NO_HISTORY, CapacityHistor
 from service.domain.placement.offering_choice import (
     OfferingChoice,
     OfferingState,
-    WorkLeft,
+    RemainingWork,
     back_to_spot,
     build_situation,
     choose,
@@ -35,9 +35,9 @@ MINUTE = timedelta(minutes=1)
 
 def rate(past: CapacityHistory) -> float | None:
     """Evictions per hour that the policy takes for the band's, of two machines."""
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     place = OfferingState(option=CHOSEN, price=CHOSEN.price)
-    return build_situation([place], work, NOW, 2, past=past).candidates[0].evictions_per_hour
+    return build_situation([place], work, NOW, 2, history=past).candidates[0].evictions_per_hour
 
 
 def test_the_newest_band_counts_or_else_that_of_the_plan_which_may_have_no_length() -> None:
@@ -54,7 +54,7 @@ def test_the_newest_band_counts_or_else_that_of_the_plan_which_may_have_no_lengt
 @pytest.mark.parametrize(("steps", "seconds"), [(-3, 1.0), (0, 1.0), (1, 10.0)])
 def test_work_that_is_done_still_takes_a_second(steps: int, seconds: float) -> None:
     assert (
-        WorkLeft(steps=steps, seconds_per_step=10.0, terms=JobConstraints()).seconds(CHOSEN)
+        RemainingWork(steps=steps, seconds_per_step=10.0, terms=JobConstraints()).seconds(CHOSEN)
         == seconds
     )
 
@@ -63,7 +63,9 @@ def test_an_eviction_undoes_half_of_the_interval_in_force() -> None:
     bought = option("westus", 2.0)
     away = replace(bought.offering, capacity_type=CapacityType.ON_DEMAND)
     paid = replace(bought, offering=away, checkpoint_seconds=3600.0)
-    told = WorkLeft(steps=360, seconds_per_step=10.0, terms=JobConstraints(), checkpoint_s=500.0)
+    told = RemainingWork(
+        steps=360, seconds_per_step=10.0, terms=JobConstraints(), checkpoint_s=500.0
+    )
     planned = replace(told, checkpoint_s=None)
     places = [OfferingState(option=o, price=o.price) for o in (paid, CHOSEN)]
 
@@ -87,16 +89,16 @@ def sold_out(nodes: int, ends_at: datetime = NOW + FIRST_BACKOFF) -> OfferingSta
 def choice(
     place: OfferingState, nodes: int, job_id: str = "job", now: datetime = NOW
 ) -> OfferingChoice:
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     return choose([place], work, job_id, now, nodes)
 
 
 def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     small, gang = (build_situation([sold_out(8)], work, NOW, nodes) for nodes in (1, 8))
 
-    assert choice(sold_out(8), nodes=1).places == (sold_out(8),)
-    assert choice(sold_out(8), nodes=8).places == ()
+    assert choice(sold_out(8), nodes=1).states == (sold_out(8),)
+    assert choice(sold_out(8), nodes=8).states == ()
     assert (small.outage_s, small.candidates[0].refused_s) == (0.0, None)
     assert (gang.outage_s, gang.candidates[0].refused_s) == (3 * 3600.0, 0.0)
 
@@ -113,7 +115,7 @@ def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
     def first(minutes: int) -> str:
         ends_at = NOW + timedelta(minutes=minutes)
         place, now = sold_out(1, ends_at), ends_at - timedelta(seconds=1)
-        looks = {job: choice(place, 1, job, now).look_at or NOW for job in ("a", "b", "c", "d")}
+        looks = {job: choice(place, 1, job, now).check_at or NOW for job in ("a", "b", "c", "d")}
         return min(looks, key=lambda job: looks[job])
 
     came = [first(minutes) for minutes in range(400)]
@@ -123,7 +125,7 @@ def test_at_the_end_of_each_pause_another_job_comes_first() -> None:
 
 def risk(terms: JobConstraints, *options: Option, minutes: float) -> Decision | None:
     """Return the decision for an hour of work without machines, ``minutes`` before its deadline."""
-    work = WorkLeft(
+    work = RemainingWork(
         steps=360, seconds_per_step=10.0, terms=replace(terms, deadline=NOW + minutes * MINUTE)
     )
     return deadline_risk(
@@ -160,9 +162,9 @@ def test_what_may_be_had_on_demand_alone_is_not_at_risk_of_spot() -> None:
 @pytest.mark.parametrize("wanted", OnRisk)
 def test_only_who_switches_is_asked_for_at_full_price_however_late_it_is(wanted: OnRisk) -> None:
     terms = JobConstraints(deadline=NOW + 65 * MINUTE, on_deadline_risk=wanted)
-    work = WorkLeft(steps=360, seconds_per_step=10.0, terms=terms)
+    work = RemainingWork(steps=360, seconds_per_step=10.0, terms=terms)
     places = [OfferingState(option=o, price=o.price) for o in (CHOSEN, FULL)]
-    first = choose(places, work, "job", NOW, 2).places[0].offering
+    first = choose(places, work, "job", NOW, 2).states[0].offering
 
     assert first == (FULL if wanted is OnRisk.SWITCH else CHOSEN).offering
 

@@ -241,7 +241,7 @@ def ends_in_time(world: dict[str, Any]) -> bool:
     work, cold = world["work"], world["cold"]
     deadline = work + cold + world["spare"]
 
-    signs = AvailabilitySignals(sees=0.8, errs=world["errs"])
+    signs = AvailabilitySignals(true_positive_rate=0.8, false_positive_rate=world["errs"])
 
     lived = life(
         world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"], signs=signs
@@ -287,7 +287,7 @@ def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
     assert alone.on_demand > 0
     assert alone.spot > 60
     assert alone.starts == 2
-    assert (seen.moved, seen.found) == (1, 1)
+    assert (seen.moved, seen.moves_granted) == (1, 1)
     assert alone.finished is not None
     assert alone.finished <= 200
 

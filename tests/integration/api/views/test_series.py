@@ -167,7 +167,7 @@ async def test_a_result_file_goes_with_its_metrics(world: World, running: Runnin
     done = await finish(world, running)
     (file_id,) = done["result_files"]
     async with world.engine.begin() as conn:
-        assert await event_pruning.some(conn, PrunedTable.METRICS, done["id"])
+        assert await event_pruning.delete_some(conn, PrunedTable.METRICS, done["id"])
 
     pruned = await world.call("GET", f"/v1/files/{file_id}/content")
     deleted = await world.call("DELETE", f"/v1/files/{file_id}")

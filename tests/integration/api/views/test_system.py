@@ -51,7 +51,7 @@ async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str)
     async with running(listeners):
         async with world.engine.begin() as conn:
             turn = (world.clock(), timedelta(seconds=30))
-            assert await queue.is_mine(conn, listeners[1].name, *turn)
+            assert await queue.hold_lease(conn, listeners[1].name, *turn)
         shown = (await world.get(SYSTEM))["replicas"]
         world.clock.advance(seconds=31)
         lapsed = (await world.get(SYSTEM))["replicas"]
@@ -83,13 +83,13 @@ async def running(listeners: list[Listener]) -> AsyncIterator[None]:
 
 
 async def _hears(listeners: list[Listener]) -> bool:
-    return all(listener.hears for listener in listeners)
+    return all(listener.is_connected for listener in listeners)
 
 
 async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
     now = world.clock()
     async with world.engine.begin() as conn:
-        assert await queue.is_mine(conn, "replica-1", now, timedelta(seconds=30))
+        assert await queue.hold_lease(conn, "replica-1", now, timedelta(seconds=30))
         bucket = {str(RequestKind.CREATE): BUCKETS[RequestKind.CREATE]}
         await rate_limit.take(conn, [TokenRequest(region="eastus", buckets=bucket)], now)
         await circuit_breaker.record_failure(conn, "westus", now, 0.0, probed=False)
