@@ -31,7 +31,9 @@ def play(
     signs: AvailabilitySignals = DEFAULT_SIGNALS,
 ) -> Result:
     """Simulate one run and add its observations to ``experience``."""
-    outcome = simulate(replace(_case(world), moves=moves, signals=signs), capacity, begin, experience)
+    outcome = simulate(
+        replace(_case(world), moves=moves, signals=signs), capacity, begin, experience
+    )
     return Result(
         cost=outcome.dollars * HOUR / world.tick_s,
         finished=outcome.finished,

@@ -111,7 +111,9 @@ async def _answer_database_error(request: Request, error: Exception) -> JSONResp
     is_retryable = isinstance(error, OperationalError) and bool(
         getattr(error.orig, "sqlstate", None)
     )
-    answer = _answer_unavailable if is_retryable or is_unavailable(error) else _answer_unexpected_error
+    answer = (
+        _answer_unavailable if is_retryable or is_unavailable(error) else _answer_unexpected_error
+    )
     return await answer(request, error)
 
 

@@ -32,7 +32,9 @@ def job_summary(overview: JobOverview, now: datetime) -> JobSummary:
     is_training = overview.job.state is JobState.RUNNING and machines.running > 0
     members = {
         "progress": {name: progress[name] for name in ("step", "total_steps", "percent")},
-        "estimated_finish": _finish_times(overview.remaining_time, now)["p50"] if is_training else None,
+        "estimated_finish": _finish_times(overview.remaining_time, now)["p50"]
+        if is_training
+        else None,
         "attempts": _attempts(overview),
         "cost": {
             "spent": money(machines.spent + overview.storage.spent),
@@ -279,7 +281,9 @@ def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     remaining, deadline = overview.finish, overview.job.constraints.deadline
     turn = overview.admission
     status = turn is None or turn.after is not None
-    probability = remaining.probability_within(forecast.seconds_until(deadline, now)) if deadline else None
+    probability = (
+        remaining.probability_within(forecast.seconds_until(deadline, now)) if deadline else None
+    )
     return {
         "finish": _finish_times(remaining, now) if status else None,
         "meets_deadline": probability if status else None,

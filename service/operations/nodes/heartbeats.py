@@ -85,8 +85,8 @@ class HeartbeatBatcher:
         self._heartbeat_batcher = Batcher(
             partial(_record_batch, engine),
             attrgetter("node"),
-            breath=_BATCH_SECONDS,
-            enough=_BATCH_SIZE,
+            pause=_BATCH_SECONDS,
+            full_size=_BATCH_SIZE,
         )
         self._directive_batcher = Batcher(partial(_find_directives, engine))
 

@@ -79,7 +79,7 @@ async def admit_waiting_jobs(
     )  # may be thousands
     updates = [
         standing
-        for standing in decision.told
+        for standing in decision.waiting
         if _should_publish(entries[standing.job_id][1], standing)
     ]
     job_ids = [a.job_id for a in decision.admitted] + [standing.job_id for standing in updates]

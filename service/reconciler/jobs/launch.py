@@ -72,7 +72,7 @@ class AttemptLauncher:
             job_id=job.id,
             now=now,
             most_nodes=nodes,
-            past=history,
+            history=history,
         )
         states_now = states
         for _ in range(_MAX_CHOICES):

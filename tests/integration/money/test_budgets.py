@@ -301,7 +301,7 @@ async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_t
 
 # As on the local stack, which deletes within a minute and restarts its parts at once.
 LOCAL = Allowance(
-    delete=timedelta(minutes=1), outage=timedelta(minutes=1), look=timedelta(seconds=8)
+    delete=timedelta(minutes=1), outage=timedelta(minutes=1), detection=timedelta(seconds=8)
 )
 
 

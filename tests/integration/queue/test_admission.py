@@ -307,7 +307,7 @@ async def test_cores_are_counted_once_whatever_is_committed_between_two_statemen
         if not running:
             await conn.execute(text(ENDS))
         await quotas.claim_region(conn, SPOT.region, clock(), quotas.STALE)
-        await quotas.learn(conn, SPOT.region, QUOTA.limit, QUOTA.used, clock())
+        await quotas.record_usage(conn, SPOT.region, QUOTA.limit, QUOTA.used, clock())
 
     sent = 0
 
@@ -324,4 +324,4 @@ async def test_cores_are_counted_once_whatever_is_committed_between_two_statemen
         counted = await quotas.regions(conn, clock())
 
     assert sent >= which
-    assert counted[SPOT.region].ours == GANG
+    assert counted[SPOT.region].own == GANG

@@ -134,9 +134,9 @@ async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_de
     ]
 
     assert number == 1
-    assert spot.finish.p90 > spot.to_come.p90 + 3600
-    assert paid.finish == paid.to_come
-    assert paid.to_come.p50 < spot.to_come.p50 < spot.finish.p50
+    assert spot.finish.p90 > spot.remaining_time.p90 + 3600
+    assert paid.finish == paid.remaining_time
+    assert paid.remaining_time.p50 < spot.remaining_time.p50 < spot.finish.p50
     assert [sum("UNION" in s for s in seen) for seen in (first, again)] == [1, 0]
 
 

@@ -143,9 +143,7 @@ RULES = {
         RequeueAttempt(),
     ),
     "not when the cloud does not answer": row(
-        TRAINS,
-        replace(ON_TWO, cloud_unreachable=True),
-        RequeueAttempt()
+        TRAINS, replace(ON_TWO, cloud_unreachable=True), RequeueAttempt()
     ),
     "a machine that has come joins at a checkpoint": row(TRAINS, WITH_NEW, GROWING),
     "not where that does not pay": row(

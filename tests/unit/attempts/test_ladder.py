@@ -200,7 +200,9 @@ SEEN = {
 
 @pytest.mark.parametrize(("text", "cause"), SEEN.items(), ids=list(SEEN.values()))
 def test_each_message_has_its_cause(text: str, cause: str) -> None:
-    report = BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=text)
+    report = BootReport(
+        phase=BootPhase.PULL_IMAGE, status=BootStatus.GAVE_UP, machine="m", text=text
+    )
 
     assert [found.name for found in failure_causes(report)] == [cause]
 
@@ -218,7 +220,9 @@ def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: objec
     def gave_up(*lines: str) -> bool:
         whole = "\n".join(lines)
         return is_not_retryable(
-            BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=whole)
+            BootReport(
+                phase=BootPhase.PULL_IMAGE, status=BootStatus.GAVE_UP, machine="m", text=whole
+            )
         )
 
     assert gave_up(text, text, text)
@@ -228,7 +232,7 @@ def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: objec
 
 def test_a_machine_without_its_firewall_is_non_retryable_whatever_systemd_says() -> None:
     report = BootReport(
-        phase=BootPhase.FIREWALL, said=BootStatus.GAVE_UP, machine="m", text="Job failed."
+        phase=BootPhase.FIREWALL, status=BootStatus.GAVE_UP, machine="m", text="Job failed."
     )
 
     assert is_not_retryable(report)
@@ -239,7 +243,9 @@ def test_a_machine_without_its_firewall_is_non_retryable_whatever_systemd_says()
 
 def test_the_last_word_is_one_short_line_whatever_a_machine_says() -> None:
     text = "x" * 5000 + "\r\v denied: unauthorized " + "y" * 5000
-    report = BootReport(phase=BootPhase.PULL_IMAGE, said=BootStatus.GAVE_UP, machine="m", text=text)
+    report = BootReport(
+        phase=BootPhase.PULL_IMAGE, status=BootStatus.GAVE_UP, machine="m", text=text
+    )
 
     assert len(final_reason(report).splitlines()) == 1
     assert len(final_reason(report)) < 1000

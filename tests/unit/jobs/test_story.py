@@ -184,7 +184,7 @@ TOLD: dict[str, JobFacts] = {  # what is told, with its phase and code: of what
         job(QUEUED, over(Outcome.NO_CAPACITY)), waits_for="Azure has no room until noon."
     ),
     "queued/about_to_be_looked_at: In the queue; it is about to be looked at.": job(
-        QUEUED, queue=waits(None, WaitReason.LOOK)
+        QUEUED, queue=waits(None, WaitReason.PENDING)
     ),
     "queued/project_jobs: 12th in the queue: it is full.": trained(
         RECOVERING, over(Outcome.PAUSED), queue=waits(12, WaitReason.JOBS)
@@ -217,7 +217,7 @@ def test_whatever_meets_is_told_in_whole_sentences() -> None:
     """Also what only a race can bring together: a look never finds a job without a story."""
     tried: list[AttemptFacts | None] = [None]
     for state, halted in product(AttemptState, (None, SAVE, STOP)):
-        outcomes = tuple(Outcome) if state in ATTEMPT_OVER else (None,)
+        outcomes = tuple(Outcome) if state in ATTEMPT_ENDING else (None,)
         tried += [
             attempt(state, outcome=o, generation=g, halt_kind=halted)
             for o in outcomes

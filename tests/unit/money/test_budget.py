@@ -56,7 +56,7 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save_also_while_i
         RUNS, is_deleting=True
     ).reserve(EVEN)
 
-    leaves = replace(RUNS, leaving=True)
+    leaves = replace(RUNS, is_deleting=True)
     found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
     assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
 
@@ -84,7 +84,7 @@ def test_machines_go_when_what_is_left_covers_no_more_than_their_end() -> None:
 def test_what_a_start_needs_covers_the_boot_and_the_end_at_prices_that_may_rise() -> None:
     assert required_to_start(Decimal(20), EVEN, timedelta(minutes=15)) == 25
 
-    assert replace(EVEN, dearer=Decimal("0.1")).stopping(Decimal(20)) == 22
+    assert replace(EVEN, price_rise=Decimal("0.1")).stopping_cost(Decimal(20)) == 22
 
 
 def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
@@ -108,7 +108,7 @@ def test_nodes_that_hear_nothing_train_on_for_as_long_as_there_is_money() -> Non
     much = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
     little = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
     assert allowed_silence(much, brief) == timedelta(minutes=30)
-    assert little.left == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
+    assert little.remaining == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
     assert timedelta(0) < allowed_silence(little, brief) < timedelta(minutes=1)
 
 

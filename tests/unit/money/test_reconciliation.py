@@ -99,7 +99,7 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
     assert causes(found.total) == {DifferenceCause.DELAY: -12}
     assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(found)
     before = reconcile([ours("16", day=SUNDAY)], [], TOLD)
-    assert causes(before.whole) == {DifferenceCause.DELAY: -16}
+    assert causes(before.total) == {DifferenceCause.DELAY: -16}
     assert "not asked for (before 2026-11-16)" in why(before)
     assert never.period is None
     assert causes(never.total) == {DifferenceCause.DELAY: -16}
@@ -121,10 +121,10 @@ def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause(
     alone = reconcile([ours("16")], [theirs("16.004")], TOLD)
     beside = reconcile([ours("16")], [theirs("16.004"), theirs("3", category="Storage")], TOLD)
     dust = reconcile([ours("16")], [theirs("16.00000001")], TOLD)
-    assert causes(alone.whole) == {DifferenceCause.ROUNDING: Decimal("0.004")}
+    assert causes(alone.total) == {DifferenceCause.ROUNDING: Decimal("0.004")}
     assert "Less than a cent is rounding" in why(alone)
-    assert causes(beside.whole) == {DifferenceCause.DISKS: Decimal("3.004")}
-    assert dust.whole.differences == ()
+    assert causes(beside.total) == {DifferenceCause.DISKS: Decimal("3.004")}
+    assert dust.total.differences == ()
 
 
 @pytest.mark.parametrize(

@@ -77,7 +77,7 @@ def test_the_odds_of_a_deadline_grow_with_the_time_that_is_left() -> None:
     left = RemainingTime(p10=80.0, p50=100.0, p90=140.0)
 
     assert [left.probability_within(s) for s in (0, 80, 100, 140)] == [0.0, 0.1, 0.5, 0.9]
-    assert left.odds(1000) == 1.0
+    assert left.probability_within(1000) == 1.0
 
 
 @pytest.mark.parametrize("per_hour", [0.02, 0.1, 0.3])

@@ -227,7 +227,7 @@ LOCAL_JOB = replace(
     save_seconds=44.0,
 )
 LOCAL = Allowance(
-    delete=timedelta(minutes=1), outage=timedelta(minutes=1), look=timedelta(seconds=8)
+    delete=timedelta(minutes=1), outage=timedelta(minutes=1), detection=timedelta(seconds=8)
 )
 
 

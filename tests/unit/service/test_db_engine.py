@@ -9,7 +9,7 @@ from sqlalchemy import event
 from sqlalchemy.exc import DBAPIError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolExhausted
 
-from service.db.core.db_errors import is_away, takes_no_writes
+from service.db.core.db_errors import is_unavailable, takes_no_writes
 from service.db.core.engine import make_engine
 
 
@@ -43,7 +43,7 @@ TOO_MANY = psycopg.OperationalError("number of parameters must be between 0 and 
     ids=lambda fault: repr(fault)[:60],
 )
 def test_a_database_that_cannot_be_had_is_away(fault: Exception, *, away: bool) -> None:
-    assert is_away(fault) is away
+    assert is_unavailable(fault) is away
 
 
 def test_only_one_that_is_there_takes_no_writes() -> None:

@@ -47,7 +47,7 @@ def test_the_newest_band_counts_or_else_that_of_the_plan_which_may_have_no_lengt
     assert rate(NO_HISTORY) == pytest.approx(planned)
 
     place = OfferingState(option=replace(CHOSEN, duration_p50=0.0), price=CHOSEN.price)
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
+    work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     assert build_situation([place], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
 
 
@@ -187,7 +187,7 @@ def without_room(place: OfferingState) -> OfferingState:
 
 def decided(*paid: OfferingState, terms: JobConstraints = TERMS) -> Decision | None:
     """Ten hours of work are left; the first of ``paid`` is held."""
-    work = WorkLeft(steps=3600, seconds_per_step=10.0, terms=terms)
+    work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=terms)
     held = CurrentHold(key=(paid[0].offering, 2), age_s=3600.0)
     return back_to_spot([LIKELY, *paid], work, held, NOW, 2)
 

@@ -252,8 +252,16 @@ def ends_in_time(world: dict[str, Any]) -> bool:
 DRY_AT_FIRST = [[False] * 60 + [True] * 300]
 NARROW = [([True] * 14 + [False] * 5) * 20]
 WIDE = [*NARROW, ([False] * 3 + [True] * 30) * 12]
-BLIND = {"work": 150, "deadline": 200, "signs": AvailabilitySignals(sees=0.0, errs=0.0)}
-WRONG = {"work": 150, "deadline": 200, "signs": AvailabilitySignals(sees=1.0, errs=0.5)}
+BLIND = {
+    "work": 150,
+    "deadline": 200,
+    "signs": AvailabilitySignals(true_positive_rate=0.0, false_positive_rate=0.0),
+}
+WRONG = {
+    "work": 150,
+    "deadline": 200,
+    "signs": AvailabilitySignals(true_positive_rate=1.0, false_positive_rate=0.5),
+}
 
 
 @pytest.mark.parametrize(

@@ -233,7 +233,7 @@ async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -
     job = str((await heard.submit())["id"])
     async with open_stream(url, heard.key) as stream:
         await anext(stream)
-        heard.listener.hears = False
+        heard.listener.is_connected = False
         version = await change_metadata(heard, job, "quiet")
         shown = await until_version(stream, version)
 
