@@ -1,6 +1,9 @@
 """Planted faults of `make mutants` match the code, and name tests that exist."""
 
+import subprocess
+import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 
@@ -21,6 +24,19 @@ def test_a_fault_has_one_place_and_a_test_to_catch_it(fault: Fault) -> None:
     assert f"def {name}(" in text
     text += "".join(table.read_text() for table in (ROOT / path).parent.glob("*.toml"))
     assert f'"{case.removesuffix("]")}"' in text or not case
+
+
+def test_no_fault_is_caught_only_because_it_uses_an_undefined_name(tmp_path: Path) -> None:
+    for number, fault in enumerate(FAULTS):
+        if fault.file.endswith(".py"):
+            (tmp_path / f"fault_{number}.py").write_text(
+                planted((ROOT / fault.file).read_text(), fault)
+            )
+    ruff = [sys.executable, "-m", "ruff", "check", "--isolated", "--select", "F821", str(tmp_path)]
+
+    check = subprocess.run(ruff, capture_output=True, text=True, check=False)
+
+    assert check.returncode == 0, check.stdout
 
 
 def test_no_two_faults_are_called_the_same() -> None:
