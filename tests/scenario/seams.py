@@ -320,8 +320,8 @@ def served() -> Sequence[object]:
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is Batcher._serve.__code__:
-            taken: Sequence[object] = frame.f_locals["taken"]
-            return taken
+            batch: Sequence[object] = frame.f_locals["batch"]
+            return batch
         frame = frame.f_back
     return ()
 
