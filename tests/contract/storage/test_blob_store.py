@@ -213,10 +213,10 @@ async def test_parts_that_came_at_once_make_the_blob_in_the_order_of_the_commit(
     staged = await asyncio.gather(
         *(store.stage(container, "b", name, chunks(*piece)) for name, piece in _pieces(data))
     )
-    one, two, _ = staged
+    part_1, part_2, _ = staged
 
     assert await store.list_blobs(container) == []
-    etag = await store.commit(container, "b", [two, one])
+    etag = await store.commit(container, "b", [part_2, part_1])
     assert await content(store, container, "b") == data["part-2"] + data["part-1"]
     assert (await store.properties(container, "b")).etag == etag
 
@@ -228,27 +228,27 @@ def _pieces(data: dict[str, bytes]) -> list[tuple[str, tuple[bytes, bytes]]]:
 async def test_a_commit_is_repeated_only_over_the_blob_that_was_seen(
     store: BlobStore, container: str
 ) -> None:
-    one = await store.stage(container, "b", "part-1", chunks(b"1"))
-    two = await store.stage(container, "b", "part-2", chunks(b"2"))
-    first = await store.commit(container, "b", [one, two])
-    three = await store.stage(container, "b", "part-3", chunks(b"3"))
+    part_1 = await store.stage(container, "b", "part-1", chunks(b"1"))
+    part_2 = await store.stage(container, "b", "part-2", chunks(b"2"))
+    first_etag = await store.commit(container, "b", [part_1, part_2])
+    part_3 = await store.stage(container, "b", "part-3", chunks(b"3"))
 
     with pytest.raises(PreconditionFailed):
-        await store.commit(container, "b", [two])
-    second = await store.commit(container, "b", [three, one], if_match=first)
+        await store.commit(container, "b", [part_2])
+    second_etag = await store.commit(container, "b", [part_3, part_1], if_match=first_etag)
     with pytest.raises(PreconditionFailed):
-        await store.commit(container, "b", [one], if_match=first)
-    assert second != first
+        await store.commit(container, "b", [part_1], if_match=first_etag)
+    assert second_etag != first_etag
     assert await content(store, container, "b") == b"31"
 
 
 async def test_a_part_that_was_not_named_is_dropped(store: BlobStore, container: str) -> None:
-    one = await store.stage(container, "b", "part-1", chunks(b"1"))
-    two = await store.stage(container, "b", "part-2", chunks(b"2"))
-    etag = await store.commit(container, "b", [one])
+    part_1 = await store.stage(container, "b", "part-1", chunks(b"1"))
+    part_2 = await store.stage(container, "b", "part-2", chunks(b"2"))
+    etag = await store.commit(container, "b", [part_1])
 
     with pytest.raises(BlobNotFound):
-        await store.commit(container, "b", [one, two], if_match=etag)
+        await store.commit(container, "b", [part_1, part_2], if_match=etag)
     with pytest.raises(BlobNotFound):
         await store.commit(container, "other", [StagedPart(name="part-1", blocks=1)])
 
@@ -256,14 +256,14 @@ async def test_a_part_that_was_not_named_is_dropped(store: BlobStore, container:
 async def test_nothing_is_left_of_a_blob_that_was_discarded(
     store: BlobStore, container: str
 ) -> None:
-    one = await store.stage(container, "b", "part-1", chunks(b"1"))
-    await store.commit(container, "b", [one])
-    two = await store.stage(container, "b", "part-2", chunks(b"2"))
+    part_1 = await store.stage(container, "b", "part-1", chunks(b"1"))
+    await store.commit(container, "b", [part_1])
+    part_2 = await store.stage(container, "b", "part-2", chunks(b"2"))
     for _ in range(2):
         await store.discard(container, "b")
         await store.discard("no-such-container", "b")
 
-    for part in (one, two):
+    for part in (part_1, part_2):
         with pytest.raises(BlobNotFound):
             await store.commit(container, "b", [part])
     assert await store.list_blobs(container) == []
