@@ -92,17 +92,17 @@ class Playing:
 
     async def make_groups(self, rows: list[Row]) -> None:
         """Create the resource groups that existed before the recording."""
-        created: set[str] = set()
+        visited: set[str] = set()
         for row in rows:
             for name in IN_GROUP.findall(row["path"]):
                 alone = row["path"].lower().endswith(f"/resourcegroups/{name}".lower())
-                is_created = (row["method"] in ("PUT", "HEAD") and alone) or row["status"] == 404
-                if name not in created and not is_created:
+                creates = (row["method"] in ("PUT", "HEAD") and alone) or row["status"] == 404
+                if name not in visited and not creates:
                     at = (
                         r["location"] for r in rows if r["path"].endswith(name) and "location" in r
                     )
                     await self._make_group(name, next(at, "westus"))
-                created.add(name)
+                visited.add(name)
 
     async def _make_group(self, name: str, location: str) -> None:
         path = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{name}"
