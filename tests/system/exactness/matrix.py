@@ -108,10 +108,10 @@ def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> 
     }
 
 
-def alike(root: Path, spec: RunSpec, other: RunSpec, inputs: Path) -> dict[str, object]:
+def alike(root: Path, spec: RunSpec, other_spec: RunSpec, inputs: Path) -> dict[str, object]:
     """Run two specs once through, which may differ in where things lie and in nothing else."""
     first = run_world(prepare(root / "one", spec, inputs))
-    second = run_world(prepare(root / "two", other, inputs))
+    second = run_world(prepare(root / "two", other_spec, inputs))
     return {
         "losses_equal": first.losses == second.losses,
         "parameters_equal": first.parameters_sha256 == second.parameters_sha256 != "",
