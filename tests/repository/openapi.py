@@ -39,8 +39,10 @@ def breaks(before: Json, after: Json) -> list[str]:
     for path, operations in before["paths"].items():
         for method, operation in operations.items():
             now = after["paths"].get(path, {}).get(method)
-            where = f"{method.upper()} {path}"
-            changes += [f"{where} is gone"] if now is None else _operation(where, operation, now)
+            endpoint = f"{method.upper()} {path}"
+            changes += (
+                [f"{endpoint} is gone"] if now is None else _operation(endpoint, operation, now)
+            )
     for name, schema in before["components"]["schemas"].items():
         now = after["components"]["schemas"].get(name)
         if now is not None:
@@ -49,24 +51,24 @@ def breaks(before: Json, after: Json) -> list[str]:
     return changes
 
 
-def _operation(where: str, before: Json, after: Json) -> list[str]:
+def _operation(endpoint: str, before: Json, after: Json) -> list[str]:
     breaks = []
     if before["operationId"] != after["operationId"]:
-        breaks.append(f"{where}: its operationId is {after['operationId']}")
+        breaks.append(f"{endpoint}: its operationId is {after['operationId']}")
     parameters = {p["name"]: p for p in after.get("parameters", [])}
     breaks += [
-        f"{where}: parameter {p['name']} is gone"
+        f"{endpoint}: parameter {p['name']} is gone"
         for p in before.get("parameters", [])
         if p["name"] not in parameters
     ]
     old_names = {p["name"] for p in before.get("parameters", [])}
     breaks += [
-        f"{where}: parameter {name} is new and required"
+        f"{endpoint}: parameter {name} is new and required"
         for name, p in parameters.items()
         if p.get("required") and name not in old_names
     ]
     breaks += [
-        f"{where}: answer {status} is gone"
+        f"{endpoint}: answer {status} is gone"
         for status in before["responses"]
         if status not in after["responses"]
     ]
