@@ -62,9 +62,9 @@ class Emulator:
             text=True,
         )
         assert self._process.stdout
-        fields = self._process.stdout.readline().split()
-        assert fields[:2] == ["emulator", "ready:"], fields
-        self.arm_url, self.metadata_url = fields[3], fields[-1]
+        ready_line = self._process.stdout.readline().split()
+        assert ready_line[:2] == ["emulator", "ready:"], ready_line
+        self.arm_url, self.metadata_url = ready_line[3], ready_line[-1]
         self._ports = (self.arm_url.rsplit(":")[-1], self.metadata_url.rsplit(":")[-1])
 
     @property
