@@ -33,18 +33,22 @@ class Documented:
         if scope["type"] != "http" or scope["path"].startswith(_INTERNAL):
             await self._app(scope, receive, send)
             return
-        held: list[Message] = []
+        messages: list[Message] = []
 
         async def check(message: Message) -> None:
-            if message["type"] == "http.response.start" or held:
-                held.append(message)
-            if held and (scope["method"] == "HEAD" or not _is_json(held[0])):
-                await _forward(held, send)
-            elif held and message["type"] == "http.response.body" and not message.get("more_body"):
-                if fault := _fault(scope, held):
-                    held[:] = _undocumented(fault)
-                await _forward(held, send)
-            elif not held:
+            if message["type"] == "http.response.start" or messages:
+                messages.append(message)
+            if messages and (scope["method"] == "HEAD" or not _is_json(messages[0])):
+                await _forward(messages, send)
+            elif (
+                messages
+                and message["type"] == "http.response.body"
+                and not message.get("more_body")
+            ):
+                if fault := _fault(scope, messages):
+                    messages[:] = _undocumented(fault)
+                await _forward(messages, send)
+            elif not messages:
                 await send(message)
 
         await self._app(scope, receive, check)
@@ -55,15 +59,15 @@ def _is_json(start: Message) -> bool:
     return b"application/json" in headers.get(b"content-type", b"")
 
 
-async def _forward(held: list[Message], send: Send) -> None:
-    for message in held:
+async def _forward(messages: list[Message], send: Send) -> None:
+    for message in messages:
         await send(message)
-    held.clear()
+    messages.clear()
 
 
-def _fault(scope: Scope, held: list[Message]) -> str:
-    status = str(held[0]["status"])
-    body = b"".join(message.get("body", b"") for message in held[1:])
+def _fault(scope: Scope, messages: list[Message]) -> str:
+    status = str(messages[0]["status"])
+    body = b"".join(message.get("body", b"") for message in messages[1:])
     template = _template(scope["path"])
     if template is None:
         return "" if status in ("404", "405") else f"{scope['path']} is in no document"

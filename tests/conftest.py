@@ -67,8 +67,8 @@ def migrated() -> Iterator[str]:
 @pytest.fixture(scope="session")
 def emptier(migrated: str) -> Iterator[test_postgres.Emptier]:
     """Yield the object that empties the database after each test."""
-    with closing(test_postgres.Emptier(migrated.replace("+psycopg", ""))) as made:
-        yield made
+    with closing(test_postgres.Emptier(migrated.replace("+psycopg", ""))) as test_database:
+        yield test_database
 
 
 @pytest.fixture

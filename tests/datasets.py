@@ -28,16 +28,16 @@ def jsonl(rows: list[dict[str, Any]]) -> bytes:
 PAIRS = jsonl([PAIR] * 40)
 
 
-def prompts(*odd: dict[str, Any]) -> bytes:
-    """Return prompts with the answer for the grader; the last rows are ``odd``."""
-    return jsonl([*[PROMPT] * (40 - len(odd)), *odd])
+def prompts(*last_rows: dict[str, Any]) -> bytes:
+    """Return prompts with the answer for the grader; the last rows are ``last_rows``."""
+    return jsonl([*[PROMPT] * (40 - len(last_rows)), *last_rows])
 
 
 def rankings(answers: int) -> bytes:
     """Return rankings of two answers; the last one ranks ``answers`` answers."""
-    said = [[{"role": "assistant", "content": f"{n}."}] for n in range(4, 4 + answers)]
-    rows = [{"input": QUESTION, "ranked_outputs": said[:2]}] * 39
-    return jsonl([*rows, rows[0] | {"ranked_outputs": said}])
+    replies = [[{"role": "assistant", "content": f"{n}."}] for n in range(4, 4 + answers)]
+    rows = [{"input": QUESTION, "ranked_outputs": replies[:2]}] * 39
+    return jsonl([*rows, rows[0] | {"ranked_outputs": replies}])
 
 
 def labelled(*labels: str) -> bytes:

@@ -32,28 +32,30 @@ class MlflowServer(httpx.AsyncBaseTransport):
         return httpx.Response(200 if answer is not None else 404, json=answer or {})
 
     def _experiments_get_by_name(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        found = self.experiments.get(body["experiment_name"])
-        return {"experiment": {"experiment_id": found}} if found else None
+        experiment_id = self.experiments.get(body["experiment_name"])
+        return {"experiment": {"experiment_id": experiment_id}} if experiment_id else None
 
     def _experiments_search(self, body: dict[str, Any]) -> dict[str, Any]:
-        found = [{"name": name, "experiment_id": id_} for name, id_ in self.experiments.items()]
-        return {"experiments": found[: body["max_results"]]}
+        experiments = [
+            {"name": name, "experiment_id": id_} for name, id_ in self.experiments.items()
+        ]
+        return {"experiments": experiments[: body["max_results"]]}
 
     def _experiments_create(self, body: dict[str, Any]) -> dict[str, Any]:
-        self.experiments[body["name"]] = made = str(len(self.experiments) + 1)
-        return {"experiment_id": made}
+        self.experiments[body["name"]] = experiment_id = str(len(self.experiments) + 1)
+        return {"experiment_id": experiment_id}
 
     def _runs_search(self, body: dict[str, Any]) -> dict[str, Any]:
-        found = re.fullmatch(r"tags\.(.+) = '(.+)'", body["filter"])
-        assert found, body
-        tag = {"key": found[1], "value": found[2]}
-        shown = list(self.runs.values())[: self.indexed]
-        every = [r for r in shown if tag in r["data"]["tags"]]
-        return {"runs": every[: body["max_results"]]}
+        match = re.fullmatch(r"tags\.(.+) = '(.+)'", body["filter"])
+        assert match, body
+        tag = {"key": match[1], "value": match[2]}
+        indexed = list(self.runs.values())[: self.indexed]
+        matches = [r for r in indexed if tag in r["data"]["tags"]]
+        return {"runs": matches[: body["max_results"]]}
 
     def _runs_get(self, body: dict[str, Any]) -> dict[str, Any] | None:
-        found = self.runs.get(body["run_id"])
-        return {"run": found} if found else None
+        run = self.runs.get(body["run_id"])
+        return {"run": run} if run else None
 
     def _runs_create(self, body: dict[str, Any]) -> dict[str, Any]:
         run_id = f"run{len(self.runs)}"

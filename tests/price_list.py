@@ -46,9 +46,9 @@ class PriceList:
     status: int = 200
     filters: list[str] = field(default_factory=list)
 
-    def will_say(self, *rows: str, more: bool = False) -> None:
-        """Add a page; ``more`` adds a link to a next page."""
-        link = f'"{self.url}/api/retail/prices?page={len(self.pages) + 1}"' if more else "null"
+    def will_say(self, *rows: str, has_next: bool = False) -> None:
+        """Add a page; ``has_next`` adds a link to a next page."""
+        link = f'"{self.url}/api/retail/prices?page={len(self.pages) + 1}"' if has_next else "null"
         self.pages.append(f'{{"Items": [{", ".join(rows)}], "NextPageLink": {link}}}')
 
     def will_only_say(self, *rows: str) -> None:
@@ -65,14 +65,14 @@ class PriceList:
 @asynccontextmanager
 async def serving() -> AsyncIterator[PriceList]:
     """Serve a price list over HTTP."""
-    made = PriceList()
+    price_list = PriceList()
     application = web.Application()
-    application.router.add_get("/api/retail/prices", made.answer)
+    application.router.add_get("/api/retail/prices", price_list.answer)
     runner = web.AppRunner(application)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
-    made.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-    yield made
+    price_list.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    yield price_list
     await runner.cleanup()
 
 
@@ -99,9 +99,9 @@ class Reader:
 
     def open(self) -> RetailPrices:
         """Start a new process, which shares only the memory with others."""
-        made = reading(self.url, self.clock, self.memory)
-        self.opened.append(made)
-        return made
+        prices = reading(self.url, self.clock, self.memory)
+        self.opened.append(prices)
+        return prices
 
     async def price(self, offering: Offering = SPOT, **later: float) -> Price | None:
         """Advance the clock by ``later`` and return the price of an offering."""

@@ -43,11 +43,11 @@ async def until(
         AssertionError: It did not hold within ``deadline`` seconds.
     """
     waited = 0.0
-    while not accept(seen := await look()):
-        assert waited < deadline, f"not within {deadline} s; last seen: {seen!r}"
+    while not accept(value := await look()):
+        assert waited < deadline, f"not within {deadline} s; last seen: {value!r}"
         await wait(interval)
         waited += interval
-    return seen
+    return value
 
 
 async def until_true(holds: Callable[[], object], deadline: float = 60.0) -> None:

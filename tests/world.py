@@ -131,25 +131,25 @@ class World:
         Rounds in which no row is due are skipped: they would only ask the database for nothing.
         """
         wake_at = self.clock()
-        for left in reversed(range(times)):
+        for remaining in reversed(range(times)):
             self.clock.advance(seconds=seconds)
             if self.clock() < wake_at:
                 self.attempts.visibility.record_round(self.clock())
                 continue
             steps = await self.jobs.run_once() + await self.attempts.run_once()
-            if left > 1 and not steps:
+            if remaining > 1 and not steps:
                 wake_at = await self.next_due()
 
     async def next_due(self) -> datetime:
         """Return when the first job or attempt is due."""
         async with self.engine.connect() as conn:
-            found: datetime | None = (await conn.execute(text(_NEXT_DUE))).scalar_one()
-        return found or datetime.max.replace(tzinfo=UTC)
+            due_at: datetime | None = (await conn.execute(text(_NEXT_DUE))).scalar_one()
+        return due_at or datetime.max.replace(tzinfo=UTC)
 
-    async def call(self, method: str, path: str, **more: Any) -> httpx.Response:  # noqa: ANN401
+    async def call(self, method: str, path: str, **options: Any) -> httpx.Response:  # noqa: ANN401
         """Send a request with the user's key."""
-        headers = bearer(self.key) | more.pop("headers", {})
-        return await self.http.request(method, path, headers=headers, **more)
+        headers = bearer(self.key) | options.pop("headers", {})
+        return await self.http.request(method, path, headers=headers, **options)
 
     async def get(self, path: str, **query: Any) -> Any:  # noqa: ANN401 - JSON
         """Return the JSON of an answer to the user's key, which must be 200."""
@@ -160,9 +160,9 @@ class World:
     @asynccontextmanager
     async def beside(self, **parts: Any) -> AsyncIterator["World"]:  # noqa: ANN401 - of any type
         """Yield the same world behind a service with other parts."""
-        other = replace(self.parts, **parts)
-        async with client(make_app(other)) as http:
-            yield replace(self, http=http, parts=other)
+        parts_beside = replace(self.parts, **parts)
+        async with client(make_app(parts_beside)) as http:
+            yield replace(self, http=http, parts=parts_beside)
 
     async def other_key(self, project: str = "others") -> str:
         """Create a key of another project and return it."""
@@ -189,9 +189,9 @@ class World:
             "infrastructure": {"nodes": 2},
         }
 
-    async def submit(self, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+    async def submit(self, **overrides: Any) -> dict[str, Any]:  # noqa: ANN401
         """Submit a job with a newly uploaded file and return it."""
-        body = await self.asked() | more
+        body = await self.asked() | overrides
         answer = await self.call("POST", "/v1/fine_tuning/jobs", json=body)
         assert answer.status_code == 200, answer.text
         job: dict[str, Any] = answer.json()
@@ -207,8 +207,8 @@ class World:
     async def attempts_of(self, job_id: str) -> list[dict[str, Any]]:
         """Return the job's attempts, oldest first."""
         answer = await self.call("GET", f"/v1/fine_tuning/jobs/{job_id}/attempts")
-        listed: list[dict[str, Any]] = answer.json()["data"]
-        return listed
+        attempts: list[dict[str, Any]] = answer.json()["data"]
+        return attempts
 
     async def events(self, job_id: str, code: str = "") -> list[dict[str, Any]]:
         """Return the job's last 100 events (or those with ``code``), oldest first."""
@@ -243,12 +243,12 @@ async def open_world(
         key = await keys.create(conn, "tests", "tests", clock(), scope=Scope.OPERATOR)
     cloud = FakeCloud(now=clock)
     inside = parts(engine, store, listener, clock, table)
-    made = replace(inside, cloud=cloud, operator_project="tests")
-    async with client(make_app(made)) as http:
+    world_parts = replace(inside, cloud=cloud, operator_project="tests")
+    async with client(make_app(world_parts)) as http:
         yield World(
             engine=engine,
             clock=clock,
-            parts=made,
+            parts=world_parts,
             http=http,
             listener=listener,
             cloud=cloud,
@@ -318,16 +318,18 @@ async def stage(
     names: Sequence[str] = (),
 ) -> None:
     """Write a base model to where the service looks for it."""
-    where = models.container(name)
-    await store.create_container(where)
+    container = models.container(name)
+    await store.create_container(container)
     files = []
     weights = {"model.safetensors": f"{name}/model.safetensors".encode()}
-    told = {"config.json": json.dumps(config).encode()}
-    whole = told | weights | dict(tokenizer or tokenizer_files())
-    given = {file: whole.get(file, f"{name}/{file}".encode()) for file in names or sorted(whole)}
-    for file, data in given.items():
-        await store.write(where, f"main-1/{file}", data)
+    config_file = {"config.json": json.dumps(config).encode()}
+    defaults = config_file | weights | dict(tokenizer or tokenizer_files())
+    contents = {
+        file: defaults.get(file, f"{name}/{file}".encode()) for file in names or sorted(defaults)
+    }
+    for file, data in contents.items():
+        await store.write(container, f"main-1/{file}", data)
         digest = hashlib.sha256(data).hexdigest()
         files.append({"name": file, "size": len(data), "sha256": digest})
     head = {"name": name, "revision": "main-1", "files": files, "config": config}
-    await store.write(where, "HEAD", json.dumps(head).encode())
+    await store.write(container, "HEAD", json.dumps(head).encode())

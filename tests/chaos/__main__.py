@@ -31,47 +31,50 @@ def main() -> int:
     """Run, print, and say by the exit status whether every promise was kept."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers that were started
-    told = _run(options)
+    summary = _run(options)
     if options.json:
-        options.json.write_text(json.dumps(told) + "\n")
-    for line in told["broken"]:
+        options.json.write_text(json.dumps(summary) + "\n")
+    for line in summary["broken"]:
         print_line(f"BROKEN: {line}")
-    print_line(
-        f"{told['lives']} lives, {len(told['broken'])} broken promises, {told['seconds']:.0f} s"
-    )
-    return 1 if told["broken"] else 0
+    broken = f"{len(summary['broken'])} broken promises"
+    print_line(f"{summary['lives']} lives, {broken}, {summary['seconds']:.0f} s")
+    return 1 if summary["broken"] else 0
 
 
 def _run(options: argparse.Namespace) -> dict[str, Any]:
-    began = time.monotonic()
+    started = time.monotonic()
     broken: list[str] = []
-    found = _points_of_plays(options.plays)
-    missed = _tell(found)
+    points_by_play = _points_of_plays(options.plays)
+    missed = _tell(points_by_play)
     if set(options.plays) == set(PLAYS):
         broken += [f"no play comes to: {place}" for place in missed]
         if options.record:
-            places.record({play: {p.what for _, p in all_} for play, all_ in found.items()})
-    every: list[Strike | Storm] = []
+            places.record(
+                {play: {p.what for _, p in all_} for play, all_ in points_by_play.items()}
+            )
+    planned: list[Strike | Storm] = []
     for harm in options.harm:
-        strikes = [s for p, all_ in found.items() for s in points.strikes(p, all_, harm)]
-        every += strikes[:: options.every]
-    every += [Storm(options.seed + n) for n in range(options.storms)]
-    held = lives.unbroken_lives(options.keep)
-    todo = [life for life in every if str(life) not in held]
+        strikes = [s for p, all_ in points_by_play.items() for s in points.strikes(p, all_, harm)]
+        planned += strikes[:: options.every]
+    planned += [Storm(options.seed + n) for n in range(options.storms)]
+    unbroken = lives.unbroken_lives(options.keep)
+    todo = [life for life in planned if str(life) not in unbroken]
     print_line(
-        f"{len(todo)} of {len(every)} lives are to be lived, in {options.processes} processes"
+        f"{len(todo)} of {len(planned)} lives are to be lived, in {options.processes} processes"
     )
-    came = lives.live(todo, options.keep, options.processes)
-    came.share.lives.update(s.kind for s in every if isinstance(s, Strike) and str(s) in held)
-    for line in came.share.describe_misses():
+    outcome = lives.live(todo, options.keep, options.processes)
+    outcome.share.lives.update(
+        s.kind for s in planned if isinstance(s, Strike) and str(s) in unbroken
+    )
+    for line in outcome.share.describe_misses():
         print_line(line)
     return {
-        "points": {play: len(all_) for play, all_ in found.items()},
-        "lives": came.lives.total(),
-        "by_harm": dict(came.lives),
-        "missed": came.share.missed,
-        "broken": broken + came.broken + came.share.too_many(),
-        "seconds": round(time.monotonic() - began, 1),
+        "points": {play: len(all_) for play, all_ in points_by_play.items()},
+        "lives": outcome.lives.total(),
+        "by_harm": dict(outcome.lives),
+        "missed": outcome.share.missed,
+        "broken": broken + outcome.broken + outcome.share.too_many(),
+        "seconds": round(time.monotonic() - started, 1),
     }
 
 
@@ -80,12 +83,12 @@ def _points_of_plays(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
         return runner.run(points.enumerated(url, plays))
 
 
-def _tell(found: dict[str, list[tuple[int, Point]]]) -> list[str]:
+def _tell(points_by_play: dict[str, list[tuple[int, Point]]]) -> list[str]:
     """Print what was found; return the places that no life comes to."""
-    for play, all_ in found.items():
+    for play, all_ in points_by_play.items():
         print_line(f"{play:20} {len(all_):4} points of its own")
-    met = {point.what for all_ in found.values() for _, point in all_}
-    print_line(f"{sum(map(len, found.values()))} points at {len(met)} places in the code")
+    met = {point.what for all_ in points_by_play.values() for _, point in all_}
+    print_line(f"{sum(map(len, points_by_play.values()))} points at {len(met)} places in the code")
     missed = sorted(places.all_places() - met)
     for place in missed:
         print_line(f"  no life comes to: {place}")

@@ -48,7 +48,7 @@ class Outcome:
 
 def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> Outcome:
     """Live all of them. The servers belong to this process, so an interrupt leaves none behind."""
-    came = Outcome()
+    outcome = Outcome()
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as servers:
         urls = [servers.enter_context(worlds.database()) for _ in range(processes)]
@@ -57,19 +57,19 @@ def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> O
             parts = [pool.submit(_part, *share) for share in shares]
             try:
                 for part in parts:
-                    came.add(part.result())
+                    outcome.add(part.result())
             except BaseException:
                 for process in multiprocessing.active_children():
                     process.kill()
                 raise
-    return came
+    return outcome
 
 
 def unbroken_lives(keep: Path | None) -> set[str]:
     """Return the lives that broke nothing when they were lived last."""
     lines = keep.read_text().splitlines() if keep and keep.exists() else []
-    told = {life["life"]: life["broken"] for life in map(json.loads, lines)}
-    return {name for name, broken in told.items() if not broken}
+    broken_by_life = {life["life"]: life["broken"] for life in map(json.loads, lines)}
+    return {name for name, broken in broken_by_life.items() if not broken}
 
 
 def note(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
@@ -98,20 +98,22 @@ def _part(todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: i
 async def _lived(
     todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: int
 ) -> Outcome:
-    came = Outcome()
+    outcome = Outcome()
     async with worlds.an_engine(url) as engine:
         for n, life in enumerate(todo, 1):
             if isinstance(life, Strike):
                 broken = await _outcome(points.lived(engine, url, life))
-                came.share.count(life, broken)
-                came.lives[life.harm] += 1
+                outcome.share.count(life, broken)
+                outcome.lives[life.harm] += 1
             else:
                 broken = await _outcome(storms.live_through(engine, url, life.seed))
-                came.lives["storms"] += 1
-            came.broken += note(str(life), broken, keep)
+                outcome.lives["storms"] += 1
+            outcome.broken += note(str(life), broken, keep)
             if n % _TELL_EVERY == 0:
-                print_line(f"{number}: {n} of {len(todo)} lives, {len(came.broken)} broken; {life}")
-    return came
+                print_line(
+                    f"{number}: {n} of {len(todo)} lives, {len(outcome.broken)} broken; {life}"
+                )
+    return outcome
 
 
 async def _outcome(life: Coroutine[Any, Any, list[str] | None]) -> list[str] | None:

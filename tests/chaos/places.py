@@ -140,11 +140,11 @@ def all_places() -> set[str]:
     are EXCUSED are not.
     """
     root = Path(service.__file__).parent
-    found: set[str] = set()
+    code_places: set[str] = set()
     for folder in FOLDERS:
         for file in sorted((root / folder).rglob("*.py")):
-            found.update(_of(ast.parse(file.read_text()), file.relative_to(root).as_posix()))
-    return found - EXCUSED.keys()
+            code_places.update(_of(ast.parse(file.read_text()), file.relative_to(root).as_posix()))
+    return code_places - EXCUSED.keys()
 
 
 def met() -> dict[str, str]:

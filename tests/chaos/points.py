@@ -67,8 +67,8 @@ class Share:
 
     def describe_misses(self) -> list[str]:
         """Return a line for each kind of which some missed."""
-        found = self.missed.items()
-        return [f"missed {n} of {self.lives[kind]}: {kind}" for kind, n in found if n]
+        misses = self.missed.items()
+        return [f"missed {n} of {self.lives[kind]}: {kind}" for kind, n in misses if n]
 
     def too_many(self) -> list[str]:
         """Return a line for each kind of which most missed, so that it was hardly tried."""
@@ -102,9 +102,9 @@ async def lived(engine: AsyncEngine, url: str, strike: Strike) -> list[str] | No
         return [*broken, "the point was never come to"]
 
 
-def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterator[Strike]:
+def strikes(play: str, points: Iterable[tuple[int, Point]], harm: Harm) -> Iterator[Strike]:
     """Yield a strike at each point; only a transaction can be a deadlock."""
-    for number, point in found:
+    for number, point in points:
         if harm is not Harm.DEADLOCK or point.door:
             yield Strike(play, number, point, harm)
         if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.batch:
@@ -113,23 +113,23 @@ def strikes(play: str, found: Iterable[tuple[int, Point]], harm: Harm) -> Iterat
 
 async def enumerated(url: str, plays: Iterable[str]) -> dict[str, list[tuple[int, Point]]]:
     """Return the numbered points of each play, without those that an earlier play begins with."""
-    known: list[list[str]] = []
-    found: dict[str, list[tuple[int, Point]]] = {}
+    earlier: list[list[str]] = []
+    by_play: dict[str, list[tuple[int, Point]]] = {}
     async with worlds.an_engine(url) as engine:
         for play in plays:
             points = await points_of(engine, url, play)
             names = [p.what for p in points]
-            shared = max((_shared(names, other) for other in known), default=0)
-            found[play] = [(n, p) for n, p in enumerate(points, 1) if n > shared]
-            known.append(names)
-    return found
+            shared = max((_shared(names, names_before) for names_before in earlier), default=0)
+            by_play[play] = [(n, p) for n, p in enumerate(points, 1) if n > shared]
+            earlier.append(names)
+    return by_play
 
 
-def _shared(one: list[str], other: list[str]) -> int:
+def _shared(first: list[str], second: list[str]) -> int:
     """Return how many points they have in common at the beginning."""
     same = 0
-    for mine, theirs in zip(one, other, strict=False):
-        if mine != theirs:
+    for a, b in zip(first, second, strict=False):
+        if a != b:
             break
         same += 1
     return same

@@ -17,12 +17,12 @@ from tests.scenario.scenario import SLACK, Scenario
 
 async def live_through(engine: AsyncEngine, url: str, seed: int) -> list[str]:
     """Live a play in this storm; return the promises that were broken."""
-    dice = random.Random(seed)
-    play = dice.choice(sorted(PLAYS))
+    rng = random.Random(seed)
+    play = rng.choice(sorted(PLAYS))
     async with worlds.a_world(engine, url) as world:
-        scenario = Scenario(world, PLAYS[play], dice=dice)
+        scenario = Scenario(world, PLAYS[play], dice=rng)
         restart = partial(worlds.restart, world.engine)
-        crew = Crew(world, scenario.cloud, dice, restart, rate_limited=scenario.play.rate_limited)
+        crew = Crew(world, scenario.cloud, rng, restart, rate_limited=scenario.play.rate_limited)
         scenario.be_served_by(crew, APART, SLACK + HELD_UP)
         scenario.disturb = crew.disturb
         return [f"{play}: {line}" for line in await scenario.run()]

@@ -35,10 +35,10 @@ async def own(own_url: str) -> AsyncIterator[AsyncEngine]:
 
 def test_every_place_of_the_code_that_has_an_effect_is_met_by_a_play() -> None:
     """Give a play a reason to come to a new place, then run the command of `places.py`."""
-    known = places.met()
+    recorded = places.met()
 
-    assert all_places() - known.keys() == set()
-    assert set(known.values()) <= PLAYS.keys()
+    assert all_places() - recorded.keys() == set()
+    assert set(recorded.values()) <= PLAYS.keys()
 
 
 def test_what_a_play_has_met_is_found_in_the_text_as_well() -> None:
@@ -52,8 +52,10 @@ def test_what_a_play_has_met_is_found_in_the_text_as_well() -> None:
 async def test_a_life_keeps_every_promise_though_a_create_is_lost_killed_or_late(
     engine: AsyncEngine, database_url: str
 ) -> None:
-    found = await points.points_of(engine, database_url, "cancelled early")
-    number, point = next((n, p) for n, p in enumerate(found, 1) if p.what.startswith("create rec"))
+    all_points = await points.points_of(engine, database_url, "cancelled early")
+    number, point = next(
+        (n, p) for n, p in enumerate(all_points, 1) if p.what.startswith("create rec")
+    )
 
     assert point.what in all_places()
     for harm in (Harm.AFTER, Harm.BELATED):
@@ -68,11 +70,11 @@ async def test_a_life_keeps_every_promise_though_a_create_is_lost_killed_or_late
 async def test_a_life_keeps_every_promise_wherever_a_replica_is_struck(
     own: AsyncEngine, own_url: str, play: str, harm: Harm
 ) -> None:
-    found = await points.points_of(own, own_url, play)
+    all_points = await points.points_of(own, own_url, play)
 
-    assert found
+    assert all_points
     share = Share()
-    for strike in list(points.strikes(play, enumerate(found, 1), harm))[::15]:
+    for strike in list(points.strikes(play, enumerate(all_points, 1), harm))[::15]:
         broken = await points.lived(own, own_url, strike)
         assert not broken, str(strike)
         share.count(strike, broken)
@@ -99,8 +101,8 @@ async def test_a_life_ends_the_same_wherever_the_service_is_killed(
             assert await scenario.run() == [], at
             return scenario.hook.points, await job_events(scenario.jobs[0])
 
-    found, undisturbed = await told_of(0)
+    all_points, undisturbed = await told_of(0)
 
-    for number, point in enumerate(found, 1):
+    for number, point in enumerate(all_points, 1):
         _, story = await told_of(number)
         assert story == undisturbed, f"killed after {point.what}"

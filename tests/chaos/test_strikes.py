@@ -37,8 +37,8 @@ async def test_a_strike_in_a_batch_hits_the_named_one(
     harm: Harm,
 ) -> None:
     hook = Hook(aim=Point("commit one", 7, batch=False, nth=2), harm=harm)
-    came = ("two", "one", "two", "two", "one", "one")
-    struck = [n for n, what in enumerate(came) if await _is_struck(hook, what)]
+    commits = ("two", "one", "two", "two", "one", "one")
+    struck = [n for n, name in enumerate(commits) if await _is_struck(hook, name)]
 
     assert struck == [4]
     assert [p.nth for p in hook.points] == [1, 1, 2, 3, 2, 3]
@@ -89,9 +89,9 @@ def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
     assert share.describe_misses() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
 
 
-async def _is_struck(hook: Hook, what: str) -> bool:
+async def _is_struck(hook: Hook, name: str) -> bool:
     before = hook.struck
-    work = asyncio.create_task(_commit(hook, what))
+    work = asyncio.create_task(_commit(hook, name))
     stopped = asyncio.create_task(hook.stopped.wait())
     await asyncio.wait({work, stopped}, return_when=asyncio.FIRST_COMPLETED)
     stopped.cancel()
@@ -103,8 +103,8 @@ async def _is_struck(hook: Hook, what: str) -> bool:
     return struck
 
 
-async def _commit(hook: Hook, what: str) -> None:
-    await hook.end_point(await hook.come_to(f"commit {what}", await hook.door(what)))
+async def _commit(hook: Hook, name: str) -> None:
+    await hook.end_point(await hook.come_to(f"commit {name}", await hook.door(name)))
 
 
 async def _ask(engine: AsyncEngine) -> None:
@@ -131,7 +131,9 @@ async def _lived(hook: Hook, items: Sequence[str]) -> str:
 
     stalled: list[str] = []
     waker, together = asyncio.create_task(wake()), Batcher(work)
-    came = await asyncio.gather(*map(together.do, items), return_exceptions=True)
+    results = await asyncio.gather(*map(together.do, items), return_exceptions=True)
     waker.cancel()
-    failed = [item for item, one in zip(items, came, strict=True) if isinstance(one, Exception)]
+    failed = [
+        item for item, result in zip(items, results, strict=True) if isinstance(result, Exception)
+    ]
     return "".join(stalled + failed)

@@ -28,16 +28,16 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 @pytest.fixture
 async def price_list() -> AsyncIterator[PriceList]:
     """Serve a price list of prepared pages."""
-    async with serving() as made:
-        yield made
+    async with serving() as server:
+        yield server
 
 
 @pytest.fixture
 async def reader(price_list: PriceList, clock: Clock) -> AsyncIterator[Reader]:
     """Yield the service's reader of the price list."""
-    made = Reader(price_list.url, clock)
-    yield made
-    for prices in made.opened:
+    price_reader = Reader(price_list.url, clock)
+    yield price_reader
+    for prices in price_reader.opened:
         await prices.close()
 
 
@@ -46,11 +46,11 @@ async def world(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[W
     """Yield the fake cloud, and then the real adapter with the emulator."""
     fake = request.param == "fake"
     build = fake_world(clock) if fake else azure_world(request.getfixturevalue("emulator"))
-    async for made in build:
-        yield made
-        await made.clear()
-        await made.cloud.close()
-        await made.neighbour.close()
+    async for cloud_world in build:
+        yield cloud_world
+        await cloud_world.clear()
+        await cloud_world.cloud.close()
+        await cloud_world.neighbour.close()
 
 
 @pytest.fixture(scope="session")
@@ -63,27 +63,27 @@ def keyless(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Azurite]:
 @pytest.fixture(params=["memory", "azurite", "entra"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
     """Yield the blob store in memory, with an account key, and with a sign-in."""
-    made: BlobStore = MemoryStore()
+    blob_store: BlobStore = MemoryStore()
     if request.param == "azurite":
-        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
+        blob_store = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
     if request.param == "entra":
         server, azure = map(request.getfixturevalue, ("keyless", "emulator"))
-        made = AzureBlobStore(server.url, sign_in=blob_sign_in(azure, server))
-    yield made
-    await made.close()
+        blob_store = AzureBlobStore(server.url, sign_in=blob_sign_in(azure, server))
+    yield blob_store
+    await blob_store.close()
 
 
 @pytest.fixture
 async def near(store: BlobStore, request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
     """Yield a second account of the same kind."""
-    made: BlobStore = MemoryStore()
+    blob_store: BlobStore = MemoryStore()
     if isinstance(store, AzureBlobStore) and store.has_access_policies:
-        made = AzureBlobStore(request.getfixturevalue("azurite").near_connection_string)
+        blob_store = AzureBlobStore(request.getfixturevalue("azurite").near_connection_string)
     elif isinstance(store, AzureBlobStore):
         server, azure = map(request.getfixturevalue, ("keyless", "emulator"))
-        made = AzureBlobStore(server.near_url, sign_in=blob_sign_in(azure, server))
-    yield made
-    await made.close()
+        blob_store = AzureBlobStore(server.near_url, sign_in=blob_sign_in(azure, server))
+    yield blob_store
+    await blob_store.close()
 
 
 @pytest.fixture

@@ -22,9 +22,9 @@ TASK = Task(
 )
 
 
-def rows(*given: object, ends: str = "\n") -> Rows:
+def rows(*content: object, ends: str = "\n") -> Rows:
     """Return a data file of these rows as a stream of 7-byte chunks."""
-    data = "".join((r if isinstance(r, str) else json.dumps(r)) + ends for r in given).encode()
+    data = "".join((r if isinstance(r, str) else json.dumps(r)) + ends for r in content).encode()
 
     async def stream() -> AsyncIterator[bytes]:
         for start in range(0, len(data), 7):
@@ -40,12 +40,12 @@ def chat(*texts: str) -> dict[str, Any]:
 
 @pytest.fixture(params=[InlineChecker, ProcessChecker])
 def checker(request: pytest.FixtureRequest) -> RowChecker:
-    made: RowChecker = request.param()
-    return made
+    row_checker: RowChecker = request.param()
+    return row_checker
 
 
-async def check(checker: RowChecker, given: Rows, template: str = TEMPLATE) -> DataReport:
-    return await checker.check(tokenizer_files(template), given, TASK, lambda _: None)
+async def check(checker: RowChecker, data: Rows, template: str = TEMPLATE) -> DataReport:
+    return await checker.check(tokenizer_files(template), data, TASK, lambda _: None)
 
 
 async def test_rows_examples_and_tokens_are_counted(checker: RowChecker) -> None:
@@ -75,9 +75,9 @@ async def test_lines_are_counted_as_an_editor_counts_them(checker: RowChecker, e
 async def test_files_that_are_no_tokenizer_are_the_models_fault(checker: RowChecker) -> None:
     for name, data in (("tokenizer.json", b"{}"), ("chat_template.jinja", b"{% if %}")):
         files = tokenizer_files() | {name: data}
-        with pytest.raises(InvalidRequest) as caught:
+        with pytest.raises(InvalidRequest) as refused:
             await checker.check(files, rows(chat("a", "b")), TASK, lambda _: None)
-        assert (caught.value.code, caught.value.param) == ("unsupported_model", "model")
+        assert (refused.value.code, refused.value.param) == ("unsupported_model", "model")
 
 
 async def test_names_that_lead_elsewhere_are_refused(checker: RowChecker) -> None:
@@ -88,37 +88,37 @@ async def test_names_that_lead_elsewhere_are_refused(checker: RowChecker) -> Non
 
 async def test_a_preview_shows_which_text_is_trained_and_which_is_cut(checker: RowChecker) -> None:
     task = replace(TASK, max_seq_len=24, room=24, first_line=2, most_rows=1)
-    given = rows(chat("a", "b"), chat("2+2?", "4"), chat("c", "d"))
-    found = await checker.preview(tokenizer_files(), given, task)
-    (shown,) = found["rows"]
+    data = rows(chat("a", "b"), chat("2+2?", "4"), chat("c", "d"))
+    preview = await checker.preview(tokenizer_files(), data, task)
+    (row,) = preview["rows"]
 
-    assert (shown["line"], found["next_line"]) == (2, 3)
-    (example,) = shown["examples"]
+    assert (row["line"], preview["next_line"]) == (2, 3)
+    (example,) = row["examples"]
     assert [(s["kind"], s["text"]) for s in example["segments"]] == [
         ("context", "<|bos|>user: 2+2?<|end|>assistant: "),
         ("trained", "4"),
         ("cut", "<|end|>"),
     ]
-    assert [problem["code"] for problem in shown["problems"]] == ["answer_cut"]
+    assert [problem["code"] for problem in row["problems"]] == ["answer_cut"]
 
 
 async def test_a_preview_reads_only_the_beginning_of_a_large_file() -> None:
     """Check ProcessChecker only, because the other checker holds the file in memory."""
-    given, closed = 0, False
+    yielded, closed = 0, False
 
     async def large() -> AsyncIterator[bytes]:
-        nonlocal given, closed
+        nonlocal yielded, closed
         try:
             for _ in range(1000):
-                given += 1
+                yielded += 1
                 yield (json.dumps(chat("2+2?", "4")).encode() + b"\n") * 10_000
         finally:
             closed = True
 
-    found = await ProcessChecker().preview(tokenizer_files(), large, replace(TASK, most_rows=2))
+    preview = await ProcessChecker().preview(tokenizer_files(), large, replace(TASK, most_rows=2))
 
-    assert [row["line"] for row in found["rows"]] == [1, 2]
-    assert given < 10
+    assert [row["line"] for row in preview["rows"]] == [1, 2]
+    assert yielded < 10
     assert closed
 
 
@@ -133,10 +133,10 @@ async def test_a_preview_does_not_wait_for_a_check() -> None:
     checking = asyncio.create_task(check(checker, endless))
     await begun.wait()
     task = replace(TASK, most_rows=1)
-    found = await checker.preview(tokenizer_files(), rows(chat("2+2?", "4")), task)
+    preview = await checker.preview(tokenizer_files(), rows(chat("2+2?", "4")), task)
     checking.cancel()
 
-    assert found["rows"]
+    assert preview["rows"]
 
 
 async def test_a_preview_that_takes_too_long_is_given_up() -> None:
@@ -146,9 +146,9 @@ async def test_a_preview_that_takes_too_long_is_given_up() -> None:
         yield b"{"
         await waiting.wait()
 
-    with pytest.raises(InvalidRequest, match="takes longer than 1 seconds") as caught:
+    with pytest.raises(InvalidRequest, match="takes longer than 1 seconds") as refused:
         await checker.preview(tokenizer_files(), silent, replace(TASK, most_rows=1))
-    assert caught.value.code == "preview_too_slow"
+    assert refused.value.code == "preview_too_slow"
 
 
 async def test_a_preview_behind_too_many_others_can_be_asked_for_again() -> None:
@@ -166,8 +166,8 @@ async def test_an_endless_template_costs_its_row_alone() -> None:
         "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
     )
     template = endless + "{% endif %}{% endfor %}" + TEMPLATE
-    given = rows(chat("a", "b"), chat("stop", "b"), chat("c", "d"))
-    report = await check(ProcessChecker(), given, template)
+    data = rows(chat("a", "b"), chat("stop", "b"), chat("c", "d"))
+    report = await check(ProcessChecker(), data, template)
 
     assert [(f.code, f.lines) for f in report.errors] == [("template_refuses", (2,))]
     assert "takes longer than" in report.errors[0].message

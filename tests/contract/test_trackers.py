@@ -87,24 +87,24 @@ def _lines(folder: Path) -> list[int]:
 def _events(store: MemoryStore) -> list[int]:
     """Return the logged steps of the first nine, found by the exact bytes of their records."""
     data = b"".join(blob.data for blob in store._containers[JOB].values())
-    known = {n: events_file.event(1000.0 + n, n, {"train/loss": 1 / n}) for n in range(1, 10)}
-    return [n for n, record in known.items() for _ in range(data.count(record))]
+    records = {n: events_file.event(1000.0 + n, n, {"train/loss": 1 / n}) for n in range(1, 10)}
+    return [n for n, record in records.items() for _ in range(data.count(record))]
 
 
 async def test_a_run_that_goes_on_has_each_step_once(place: Place) -> None:
     first = await place.seam.send(place.run(), points(1, 2, 3))
-    again = await place.seam.send(place.run(), points(1, 2, 3, 4))
-    ended = await place.seam.send(place.run(JobState.SUCCEEDED), points(1, 2, 3, 4, 5))
+    second = await place.seam.send(place.run(), points(1, 2, 3, 4))
+    third = await place.seam.send(place.run(JobState.SUCCEEDED), points(1, 2, 3, 4, 5))
 
     assert place.steps() == [1, 2, 3, 4, 5]
-    assert first == again == ended
+    assert first == second == third
     assert JOB in first or place.kind == "mlflow"
 
 
 async def test_a_run_that_ends_without_more_steps_keeps_those_it_has(place: Place) -> None:
     await place.seam.send(place.run(), points(1, 2))
-    nothing: Sequence[Point] = [] if place.kind != "tensorboard" else points(1, 2)
-    await place.seam.send(place.run(JobState.CANCELLED), nothing)
+    last_points: Sequence[Point] = [] if place.kind != "tensorboard" else points(1, 2)
+    await place.seam.send(place.run(JobState.CANCELLED), last_points)
 
     assert place.steps() == [1, 2]
 
@@ -118,10 +118,10 @@ async def test_mlflow_gets_tags_and_the_outcome_and_batches_that_it_takes() -> N
     many = [replace(p, values={f"v{i}": 1.0 for i in range(15)}) for p in points(*range(1, 200))]
     await tracker.send(run, many)
 
-    (made,) = server.runs.values()
-    tags = {tag["key"]: tag["value"] for tag in made["data"]["tags"]}
+    (logged_run,) = server.runs.values()
+    tags = {tag["key"]: tag["value"] for tag in logged_run["data"]["tags"]}
     assert tags == {"team": "a", "rekindle.job": JOB, "rekindle.step": "199"}
-    assert made["info"]["status"] == "FAILED"
+    assert logged_run["info"]["status"] == "FAILED"
     assert len(server.logged["run0"]) == 199 * 15
     assert all(r.headers["authorization"] == f"Bearer {SECRET}" for r in server.requests)
 
@@ -198,9 +198,9 @@ async def test_a_run_that_a_search_does_not_find_yet_is_not_made_twice() -> None
     tracker = Mlflow.at("http://mlflow", "", server)
     run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"])
     url = await tracker.send(run, points(1))
-    again = await tracker.send(replace(run, url=url), points(1, 2))
+    second_url = await tracker.send(replace(run, url=url), points(1, 2))
 
-    assert (again, len(server.runs)) == (url, 1)
+    assert (second_url, len(server.runs)) == (url, 1)
     assert [m["step"] for m in server.logged["run0"]] == [1, 2]
 
 

@@ -18,7 +18,7 @@ OLD, NEW = {"api-version": "2023-08-01-preview"}, {"api-version": "2025-01-01-pr
 REMOVAL = OLD | {"underlyingResourceAction": "Delete"}
 
 
-def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **more: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
+def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **overrides: Any) -> dict[str, Any]:  # noqa: ANN401 - JSON
     """Return the body of AmlCompute(tier="low_priority")."""
     return {
         "location": "eastus",
@@ -36,13 +36,13 @@ def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **more: Any) -> d
                 "enableNodePublicIp": True,
                 "osType": "Linux",
             }
-            | more,
+            | overrides,
             "disableLocalAuth": True,
         },
     }
 
 
-def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **more: Any) -> Any:  # noqa: ANN401 - JSON
+def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **overrides: Any) -> Any:  # noqa: ANN401 - JSON
     """Return the body of command(command=said, environment="train:1", compute="spot", ...)."""
     return {
         "properties": {
@@ -61,7 +61,7 @@ def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **mor
             "displayName": "a job",
             "experimentName": "trials",
         }
-        | more
+        | overrides
     }
 
 
@@ -76,9 +76,9 @@ async def make_workspace(inside: Inside, most: int = 2, **scale: Any) -> None:  
     await inside.pass_time(4)
 
 
-async def submit(inside: Inside, name: str, **wanted: Any) -> httpx.Response:  # noqa: ANN401 - as job's
+async def submit(inside: Inside, name: str, **overrides: Any) -> httpx.Response:  # noqa: ANN401 - as job's
     """Send a PUT of a job."""
-    return await inside.arm.put(f"{JOBS}/{name}", json=job(**wanted), params=NEW)
+    return await inside.arm.put(f"{JOBS}/{name}", json=job(**overrides), params=NEW)
 
 
 async def status(inside: Inside, name: str) -> str:
@@ -89,8 +89,8 @@ async def status(inside: Inside, name: str) -> str:
 
 async def counts(inside: Inside) -> dict[str, int]:
     """Return the number of nodes in each state of the cluster, without zeros."""
-    shown = (await inside.arm.get(CLUSTER, params=OLD)).json()["properties"]["properties"]
-    return {k.removesuffix("NodeCount"): n for k, n in shown["nodeStateCounts"].items() if n}
+    properties = (await inside.arm.get(CLUSTER, params=OLD)).json()["properties"]["properties"]
+    return {k.removesuffix("NodeCount"): n for k, n in properties["nodeStateCounts"].items() if n}
 
 
 async def evict(inside: Inside, instance: str = "", *, notice: bool = False) -> None:

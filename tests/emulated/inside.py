@@ -68,9 +68,9 @@ async def emulator_inside(
 
     A new one has the tests' resource group, unless it is to be ``empty``.
     """
-    fresh = not (folder / "state.db").exists()
-    made = EmulatorSettings(folder=folder, hollow=True, **settings)
-    fabric = Fabric(made, "http://metadata", lambda: clock().timestamp())
+    is_new = not (folder / "state.db").exists()
+    options = EmulatorSettings(folder=folder, hollow=True, **settings)
+    fabric = Fabric(options, "http://metadata", lambda: clock().timestamp())
     app = arm(fabric)
     service = httpx.ASGITransport(app=app, raise_app_exceptions=True)
     metadata = httpx.ASGITransport(app=metadata_service(fabric), raise_app_exceptions=True)
@@ -82,7 +82,7 @@ async def emulator_inside(
         token = (await client.post(f"/{TENANT}/oauth2/v2.0/token", data=form)).json()
         client.headers["authorization"] = f"Bearer {token['access_token']}"
         inside = Inside(fabric, clock, client, inner, app)
-        if fresh and not empty:
+        if is_new and not empty:
             await inside.make_group()
         yield inside
 

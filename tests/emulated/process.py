@@ -62,9 +62,9 @@ class Emulator:
             text=True,
         )
         assert self._process.stdout
-        words = self._process.stdout.readline().split()
-        assert words[:2] == ["emulator", "ready:"], words
-        self.arm_url, self.metadata_url = words[3], words[-1]
+        ready_line = self._process.stdout.readline().split()
+        assert ready_line[:2] == ["emulator", "ready:"], ready_line
+        self.arm_url, self.metadata_url = ready_line[3], ready_line[-1]
         self._ports = (self.arm_url.rsplit(":")[-1], self.metadata_url.rsplit(":")[-1])
 
     @property
@@ -230,10 +230,10 @@ def scale_set(count: int, cloud_init: str = "#cloud-config\n", **profile: object
     }
 
 
-def wait_for(found: Callable[[], T], patience: float = PATIENCE) -> T:
-    """Poll ``found`` until its value is true, and return the value."""
+def wait_for(condition: Callable[[], T], patience: float = PATIENCE) -> T:
+    """Poll ``condition`` until its value is true, and return the value."""
     deadline = time.monotonic() + patience
-    while not (value := found()):
+    while not (value := condition()):
         assert time.monotonic() < deadline, "waited in vain"
         pause(0.02)
     return value
@@ -246,15 +246,15 @@ def pause(seconds: float) -> None:
 
 def descendants(metadata_url: str) -> list[int]:
     """Return the processes of VMs with this metadata service."""
-    found = []
+    pids = []
     for entry in Path("/proc").glob("[0-9]*"):
         try:
             marked = f"REKINDLE_METADATA_URL={metadata_url}".encode()
             if marked in (entry / "environ").read_bytes() and runs(int(entry.name)):
-                found.append(int(entry.name))
+                pids.append(int(entry.name))
         except OSError:
             continue  # ended, or belongs to another user
-    return found
+    return pids
 
 
 def runs(pid: int) -> bool:

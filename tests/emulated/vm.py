@@ -38,15 +38,15 @@ class Vm:
         kill(self.folder, self.url, wipe=wipe)
         wait_for(self.processes.reap)  # its threads may end a moment later
 
-    def harm(self, **what: Any) -> None:  # noqa: ANN401 - whatever Harm has
+    def harm(self, **changes: Any) -> None:  # noqa: ANN401 - whatever Harm has
         """Inject a fault, and wait until its init process has applied it."""
-        done = harm.read(self.folder)
-        for name, value in what.items():
-            setattr(done, name, value)
-        harm.write(self.folder, done)
+        current = harm.read(self.folder)
+        for name, value in changes.items():
+            setattr(current, name, value)
+        harm.write(self.folder, current)
         if (pid := init_pid(self.folder)) is not None:
             harm.notify_vm(pid)
-            wait_for(lambda: harm.obeyed(self.folder) >= done.change)
+            wait_for(lambda: harm.obeyed(self.folder) >= current.change)
 
     def text(self, name: str) -> str:
         """Return the text of a file in the VM, once its last line is complete."""

@@ -35,12 +35,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if not faults:
         _say(f"No fault has {options.only!r} in its name, its file or its test.")
         return 1
-    began = time.monotonic()
+    started = time.monotonic()
     with tempfile.TemporaryDirectory(prefix="mutants-") as name:
-        lives = _living(Path(name), faults, options.jobs)
-    caught = len(faults) - len(lives)
-    _say(f"{caught} of {len(faults)} caught, {time.monotonic() - began:.0f} s")
-    return 1 if lives else 0
+        survivors = _living(Path(name), faults, options.jobs)
+    caught = len(faults) - len(survivors)
+    _say(f"{caught} of {len(faults)} caught, {time.monotonic() - started:.0f} s")
+    return 1 if survivors else 0
 
 
 def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
@@ -53,36 +53,36 @@ def _options(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def _living(folder: Path, faults: Sequence[Fault], jobs: int) -> list[Fault]:
     """Return the faults that their tests do not catch."""
-    sound = folder / "sound"
-    _copy(sound)
+    original = folder / "sound"
+    _copy(original)
     for fault in faults:
-        planted((sound / fault.file).read_text(), fault)  # before minutes of tests
+        planted((original / fault.file).read_text(), fault)  # before minutes of tests
     _say(f"Faults: {len(faults)}. Their tests run without any fault first")
-    if not _passes(sound, sorted({fault.caught_by for fault in faults}), "-n", str(jobs)):
+    if not _passes(original, sorted({fault.caught_by for fault in faults}), "-n", str(jobs)):
         raise SystemExit("One of the tests fails without any fault: mend that first.")
     copies: SimpleQueue[Path] = SimpleQueue()
     for number in range(jobs):
-        copies.put(shutil.copytree(sound, folder / str(number), symlinks=True))
-    lives = []
+        copies.put(shutil.copytree(original, folder / str(number), symlinks=True))
+    survivors = []
     with ThreadPoolExecutor(jobs) as pool:
-        runs = {pool.submit(_is_caught, sound, copies, fault): fault for fault in faults}
+        runs = {pool.submit(_is_caught, original, copies, fault): fault for fault in faults}
         for run in as_completed(runs):
             fault = runs[run]
             if not run.result():
-                lives.append(fault)
+                survivors.append(fault)
             verdict = "caught" if run.result() else f"LIVES in spite of {fault.caught_by}"
             _say(f"{verdict}: {fault.fault}")
-    return lives
+    return survivors
 
 
-def _is_caught(sound: Path, copies: SimpleQueue[Path], fault: Fault) -> bool:
+def _is_caught(original: Path, copies: SimpleQueue[Path], fault: Fault) -> bool:
     """Plant the fault in a copy that is free, and put the copy back as it was."""
     copy = copies.get()
     try:
-        (copy / fault.file).write_text(planted((sound / fault.file).read_text(), fault))
+        (copy / fault.file).write_text(planted((original / fault.file).read_text(), fault))
         return not _passes(copy, [fault.caught_by])
     finally:
-        shutil.copy2(sound / fault.file, copy / fault.file)  # as old as its byte code
+        shutil.copy2(original / fault.file, copy / fault.file)  # as old as its byte code
         copies.put(copy)
 
 
@@ -95,27 +95,27 @@ def _copy(folder: Path) -> None:
     (folder / NODE_MODULES).symlink_to(ROOT / NODE_MODULES)
 
 
-def _passes(folder: Path, tests: Sequence[str], *more: str) -> bool:
+def _passes(folder: Path, tests: Sequence[str], *extra: str) -> bool:
     """Tell whether the tests pass; SystemExit where they cannot run.
 
     ``folder`` comes before what is installed. Byte code is written for the sound copy alone: that
     of a planted fault could be taken for that of its file.
     """
     environment = os.environ | {"PYTHONPATH": str(folder)}  # noqa: TID251 - an entry point
-    if not more:
+    if not extra:
         environment["PYTHONDONTWRITEBYTECODE"] = "1"
-    options = ("-q", "-x", "-p", "no:cacheprovider", f"--basetemp={folder}/tmp", *more)
+    options = ("-q", "-x", "-p", "no:cacheprovider", f"--basetemp={folder}/tmp", *extra)
     command = [sys.executable, "-m", "pytest", *options, *tests]
-    done = subprocess.run(
+    process = subprocess.run(
         command, cwd=folder, env=environment, capture_output=True, check=False, text=True
     )
-    if done.returncode == 0:
+    if process.returncode == 0:
         return True
-    *_, summary = done.stdout.splitlines() or [""]
-    if done.returncode in TESTS_FAILED and " failed" in summary:
+    *_, summary = process.stdout.splitlines() or [""]
+    if process.returncode in TESTS_FAILED and " failed" in summary:
         return False
-    said = f"{done.stdout[-2000:]}{done.stderr[-2000:]}"
-    raise SystemExit(f"pytest could not run {tests[0]} (of {len(tests)}):\n{said}")
+    output = f"{process.stdout[-2000:]}{process.stderr[-2000:]}"
+    raise SystemExit(f"pytest could not run {tests[0]} (of {len(tests)}):\n{output}")
 
 
 def _say(line: str) -> None:

@@ -32,9 +32,9 @@ def chosen(faults: Iterable[Fault], only: str) -> list[Fault]:
 
 def planted(text: str, fault: Fault) -> str:
     """Return a file's text with the fault in it; ValueError unless its place is there once."""
-    if (found := text.count(fault.was)) != 1:
+    if (count := text.count(fault.was)) != 1:
         raise ValueError(
-            f"{fault.fault}: {fault.file} has {fault.was!r} {found} times, not once. "
+            f"{fault.fault}: {fault.file} has {fault.was!r} {count} times, not once. "
             "Plant the fault anew: change `was` and `becomes` in tests/mutants/*.toml."
         )
     return text.replace(fault.was, fault.becomes)

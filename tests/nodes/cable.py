@@ -38,12 +38,12 @@ class Cable:
             writer.transport.abort()
             return
         far_reader, far_writer = await asyncio.open_connection("127.0.0.1", self._there)
-        ours = {writer, far_writer}
-        self._lines |= ours
+        writers = {writer, far_writer}
+        self._lines |= writers
         await asyncio.gather(
             _pass(reader, far_writer, self._squeeze), _pass(far_reader, writer, _at_once)
         )
-        self._lines -= ours
+        self._lines -= writers
 
     async def _squeeze(self, size: int) -> None:
         async with self._turn:

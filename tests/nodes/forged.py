@@ -23,10 +23,10 @@ def forged(data: bytes, at: int = 0, block_size: int = 0) -> bytes:
     changed[-_WORD:] = bytes(_WORD)
     lacking = checksums.crc64nvme(bytes(changed)) ^ checksums.crc64nvme(block)
     changed[-_WORD:] = _making_up(lacking)
-    made = data[:begin] + bytes(changed) + data[begin + size :]
-    assert (len(made), checksums.crc64nvme(made)) == (len(data), checksums.crc64nvme(data))
-    assert made != data
-    return made
+    patched = data[:begin] + bytes(changed) + data[begin + size :]
+    assert (len(patched), checksums.crc64nvme(patched)) == (len(data), checksums.crc64nvme(data))
+    assert patched != data
+    return patched
 
 
 def _making_up(crc: int) -> bytes:
@@ -38,8 +38,8 @@ def _making_up(crc: int) -> bytes:
         change = checksums.crc64nvme(bits.to_bytes(_WORD, "little")) ^ zero
         change, bits = _reduced(change, bits, rows)
         rows[change.bit_length()] = change, bits
-    left, bits = _reduced(crc, 0, rows)
-    assert not left, "of eight bytes every CRC can be made"
+    remainder, bits = _reduced(crc, 0, rows)
+    assert not remainder, "of eight bytes every CRC can be made"
     return bits.to_bytes(_WORD, "little")
 
 

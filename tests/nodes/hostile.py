@@ -10,20 +10,20 @@ from trainer.contract import Committed, Head, model_path
 LONG = 3 * 2**20
 
 
-def _head(**more: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
+def _head(**members: Any) -> bytes:  # noqa: ANN401 - whatever JSON holds
     """Return a HEAD with a checkpoint of step 1 and with members replaced."""
     head = Head(generation=1, checkpoints=(committed(1, 1),)).to_plain()
-    return json.dumps(head | more).encode()
+    return json.dumps(head | members).encode()
 
 
-def _entry(**more: Any) -> bytes:  # noqa: ANN401 - the same
+def _entry(**members: Any) -> bytes:  # noqa: ANN401 - the same
     """Return a HEAD whose only checkpoint has members replaced."""
-    return _head(checkpoints=[committed(1, 1).to_plain() | more])
+    return _head(checkpoints=[committed(1, 1).to_plain() | members])
 
 
-def _model(**more: Any) -> bytes:  # noqa: ANN401 - the same
+def _model(**members: Any) -> bytes:  # noqa: ANN401 - the same
     """Return a HEAD with a model that has members replaced."""
-    return _head(model=committed(9, 1, "final").to_plain() | more)
+    return _head(model=committed(9, 1, "final").to_plain() | members)
 
 
 def _many(entry: Callable[[int], Committed]) -> list[dict[str, Any]]:

@@ -33,24 +33,24 @@ NO_RANDOMNESS = RngState(python=(1,), numpy_key=(1,), numpy_position=0, torch_cp
 def flat(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
     """Partition like ZeRO 1 and 2: all parameters concatenated, cut into even ranges."""
     width = -(-sum(sizes.values()) // world)
-    found, at = [], 0
+    tensors, at = [], 0
     for name, numel in sizes.items():
         start, end = max(at, rank * width), min(at + numel, (rank + 1) * width)
         if start < end:
-            found.append(_stored(name, numel, start - at, end - start))
+            tensors.append(_stored(name, numel, start - at, end - start))
         at += numel
-    return found
+    return tensors
 
 
 def split(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
     """Partition like ZeRO 3: each parameter cut into even ranges."""
-    found = []
+    tensors = []
     for name, numel in sizes.items():
         width = -(-numel // world)
         start, end = rank * width, min(numel, (rank + 1) * width)
         if start < end:
-            found.append(_stored(name, numel, start, end - start))
-    return found
+            tensors.append(_stored(name, numel, start, end - start))
+    return tensors
 
 
 def shares(sizes: Sizes, rank: int, world: int) -> list[StoredFragment]:
@@ -84,7 +84,7 @@ def is_filled(fragments: list[Fragment]) -> bool:
 
 def files_of(cut: Cut, sizes: Sizes, world: int) -> dict[str, bytes]:
     """Return the files that the ranks of a world save: tensors and indexes."""
-    found = {}
+    files = {}
     for rank in range(world):
         stored = cut(sizes, rank, world)
         index = RankIndex(
@@ -99,9 +99,9 @@ def files_of(cut: Cut, sizes: Sizes, world: int) -> dict[str, bytes]:
             randomness=NO_RANDOMNESS,
             fragments=tuple(stored),
         )
-        found[index_name(rank)] = index.to_json().encode()
-        found[tensors_name(rank)] = tensors_of(stored)
-    return found
+        files[index_name(rank)] = index.to_json().encode()
+        files[tensors_name(rank)] = tensors_of(stored)
+    return files
 
 
 def tensors_of(stored: list[StoredFragment]) -> bytes:
@@ -166,9 +166,9 @@ def commit(
         blob = client.upload_blob(f"{path}/{entry.name}", bytes(data))
         entries.append(replace(entry, etag=blob.get_blob_properties().etag.strip('"')))
     manifest = replace(manifest, files=tuple(entries))
-    told = manifest.to_json().encode()
-    client.upload_blob(f"{path}/{MANIFEST}", told)
-    digest = hashlib.sha256(told).hexdigest()
+    body = manifest.to_json().encode()
+    client.upload_blob(f"{path}/{MANIFEST}", body)
+    digest = hashlib.sha256(body).hexdigest()
     base = committed(step, 1)
     return replace(base, path=path, world_size=world, manifest_sha256=digest), manifest
 
@@ -201,10 +201,10 @@ def _stored(name: str, size: int, start: int, numel: int) -> StoredFragment:
 
 def _entry(name: str, data: bytes, block_size: int) -> FileEntry:
     crc = format_crc(checksums.crc64nvme(data))
-    whole = FileEntry(name=name, size=len(data), etag="", crc64nvme=crc)
+    entry = FileEntry(name=name, size=len(data), etag="", crc64nvme=crc)
     if not block_size or name == index_name(int(name[5:10])):
-        return replace(whole, sha256=hashlib.sha256(data).hexdigest())
+        return replace(entry, sha256=hashlib.sha256(data).hexdigest())
     parts = [data[at : at + block_size] for at in range(0, len(data), block_size)]
-    blocks = tuple(format_crc(checksums.crc64nvme(part)) for part in parts)
-    hashes = tuple(hashlib.sha256(part).hexdigest() for part in parts)
-    return replace(whole, block_size=block_size, blocks=blocks, block_sha256=hashes)
+    blocks = tuple(format_crc(checksums.crc64nvme(block)) for block in parts)
+    hashes = tuple(hashlib.sha256(block).hexdigest() for block in parts)
+    return replace(entry, block_size=block_size, blocks=blocks, block_sha256=hashes)

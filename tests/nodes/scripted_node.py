@@ -58,11 +58,16 @@ class ScriptedNode:
             self.seq = 0
         return answer
 
-    async def say(self, phase: NodePhase, generation: int = 0, **more: Any) -> httpx.Response:  # noqa: ANN401
+    async def say(self, phase: NodePhase, generation: int = 0, **members: Any) -> httpx.Response:  # noqa: ANN401
         """Send the next heartbeat."""
         assert self.seat is not None
         self.seq += 1
-        values = {"epoch": self.seat.epoch, "seq": self.seq, "step": 0, "free_port": 29500} | more
+        values = {
+            "epoch": self.seat.epoch,
+            "seq": self.seq,
+            "step": 0,
+            "free_port": 29500,
+        } | members
         message = Heartbeat(phase=phase, generation=generation, **values)
         path = f"/internal/nodes/{self.seat.node_id}/heartbeat"
         return await self._post(path, message.to_json(), self.seat.node_token)
@@ -141,8 +146,8 @@ async def boot(world: World, job_id: str) -> list[ScriptedNode]:
         if attempt["state"] == "starting":
             break
     assert attempt["state"] == "starting", attempt
-    found = await world.cloud.get(scale_set_name(attempt["id"]))
-    nodes = [ScriptedNode(world, attempt["id"], i.vm_id) for i in found.instances]
+    scale_set = await world.cloud.get(scale_set_name(attempt["id"]))
+    nodes = [ScriptedNode(world, attempt["id"], i.vm_id) for i in scale_set.instances]
     for node in nodes:
         answer = await node.register()
         assert answer.status_code == 200, answer.text
@@ -156,9 +161,9 @@ def _until_machines(world: World) -> float:
     One long step is much cheaper than many polls of machines that do not exist yet. The reconciler
     treats such a long step as an outage of its own, so heartbeat timeouts start again after it.
     """
-    made = [e.accepted_at + e.create_time for e in world.cloud._entries.values()]
-    left = max((at - world.clock() for at in made), default=timedelta(0))
-    return max(math.ceil(left / timedelta(seconds=15)), 1) * 15.0
+    ready_at = [e.accepted_at + e.create_time for e in world.cloud._entries.values()]
+    remaining = max((at - world.clock() for at in ready_at), default=timedelta(0))
+    return max(math.ceil(remaining / timedelta(seconds=15)), 1) * 15.0
 
 
 async def train(world: World, nodes: list[ScriptedNode], step: int) -> int:
@@ -189,11 +194,11 @@ async def say_all(
     nodes: Iterable[ScriptedNode],
     phase: NodePhase,
     generation: int = 0,
-    **more: Any,  # noqa: ANN401 - members of a heartbeat
+    **members: Any,  # noqa: ANN401 - members of a heartbeat
 ) -> None:
     """Send the same heartbeat from every node."""
     for node in nodes:
-        await node.say(phase, generation, **more)
+        await node.say(phase, generation, **members)
 
 
 def body(answer: httpx.Response) -> dict[str, Any]:

@@ -211,12 +211,12 @@ class ScriptedService:
             status, code = node.refusals.pop(0)
             return _json({"error": {"code": code, "message": "as the test wants"}}, status)
         token = f"Bearer token-{node.node_id}-{len(node.registrations)}"
-        known = request.headers.get("Authorization") == token
-        return None if known else Response(status_code=401)
+        authorized = request.headers.get("Authorization") == token
+        return None if authorized else Response(status_code=401)
 
-    def _note(self, what: str) -> None:
-        if not self.happened or self.happened[-1] != what:
-            self.happened.append(what)
+    def _note(self, event: str) -> None:
+        if not self.happened or self.happened[-1] != event:
+            self.happened.append(event)
 
 
 @asynccontextmanager

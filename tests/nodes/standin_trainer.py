@@ -43,8 +43,8 @@ FINAL_STEPS = 10
 
 def main() -> int:
     """Train until told to stop, or for FINAL_STEPS steps when MODE is "finish"."""
-    told, root, logs, world, first, count = sys.argv[1:]
-    mode, _, size = told.partition(":")  # "once:BYTES": one periodic save, of that size
+    mode_argument, root, logs, world, first, count = sys.argv[1:]
+    mode, _, size = mode_argument.partition(":")  # "once:BYTES": one periodic save, of that size
     folder = RunDir(Path(root))
     ranks = range(int(first), int(first) + int(count))
     generation = Generation.from_json(folder.generation.read_bytes())
@@ -76,9 +76,9 @@ def main() -> int:
         save_now(folder, generation, ranks, step, torn=False)
         write_atomically(folder.non_retryable(ranks[-1]), "verification failed: the scale is wrong")
         return 1
-    how = "finished" if mode == "finish" else "stopped"
+    outcome = "finished" if mode == "finish" else "stopped"
     last = (step // 10 + 1) * 10 if mode in {"saves", "once"} else begin + 10
-    end(folder, generation, ranks, last, how=how, torn=mode == "torn")
+    end(folder, generation, ranks, last, outcome=outcome, torn=mode == "torn")
     return 1  # torchrun's exit status tells nothing
 
 
@@ -142,17 +142,17 @@ def save_now(
 
 
 def end(
-    folder: RunDir, generation: Generation, ranks: range, step: int, *, how: str, torn: bool
+    folder: RunDir, generation: Generation, ranks: range, step: int, *, outcome: str, torn: bool
 ) -> None:
     """Save as every rank would, and write the results."""
     for rank in ranks:
         if not torn:
             path = checkpoint_path(step, f"g{generation.number}")
             save(folder, generation, rank, step, path, generation.world_size, "stop")
-        if how == "finished" and rank == 0:
+        if outcome == "finished" and rank == 0:
             path = model_path(step, f"g{generation.number}m")
             save(folder, generation, rank, step, path, 1, "final")
-        write_atomically(folder.result(rank), RankResult(how=how, step=step).to_json())
+        write_atomically(folder.result(rank), RankResult(how=outcome, step=step).to_json())
 
 
 def save(

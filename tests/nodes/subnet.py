@@ -58,16 +58,16 @@ class Machine:
     door: Path
     started: list["subprocess.Popen[bytes]"] = field(default_factory=list)
 
-    def run(self, *words: str, user: int = 0) -> str:
+    def run(self, *arguments: str, user: int = 0) -> str:
         """Run a program in it to its end and return its output."""
-        command = self._words(*words, user=user)
-        done = subprocess.run(command, check=False, capture_output=True, text=True)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        command = self._words(*arguments, user=user)
+        process = subprocess.run(command, check=False, capture_output=True, text=True)
+        assert process.returncode == 0, process.stderr
+        return process.stdout
 
-    def start(self, *words: str) -> None:
+    def start(self, *arguments: str) -> None:
         """Start a program that ends with the machine."""
-        command = self._words(*words)
+        command = self._words(*arguments)
         settings = {"PYTHONPATH": str(ROOT), "PATH": PATH}
         self.started.append(subprocess.Popen(command, env=settings, stderr=subprocess.DEVNULL))
 
@@ -85,21 +85,21 @@ class Machine:
 
         `ip netns exec` mounts both files.
         """
-        known = f"{address} {self.name}\n" if address else ""
+        host_line = f"{address} {self.name}\n" if address else ""
         self._etc.mkdir(parents=True)
-        (self._etc / "hosts").write_text(f"127.0.0.1 localhost\n{known}")
+        (self._etc / "hosts").write_text(f"127.0.0.1 localhost\n{host_line}")
         (self._etc / "resolv.conf").write_text("nameserver 127.0.0.1\n")  # where nothing listens
 
-    def _words(self, *words: str, user: int = 0) -> list[str]:
+    def _words(self, *command: str, user: int = 0) -> list[str]:
         ids = ("--reuid", str(user), "--regid", str(user), "--clear-groups")
-        named = ("unshare", "--uts", "sh", "-c", _NAMED, self.name)
-        return ["ip", "netns", "exec", self.name, *named, "setpriv", *ids, *words]
+        prefix = ("unshare", "--uts", "sh", "-c", _NAMED, self.name)
+        return ["ip", "netns", "exec", self.name, *prefix, "setpriv", *ids, *command]
 
     def reaches(self, address: str, *ports: int, user: int = 0) -> set[int]:
         """Return the ports that it can connect to."""
         python = Path(sys.executable).resolve()
-        said = self.run(str(python), "-ISc", _CONNECT, address, *map(str, ports), user=user)
-        return {int(line.split()[0]) for line in said.splitlines() if line.endswith("True")}
+        output = self.run(str(python), "-ISc", _CONNECT, address, *map(str, ports), user=user)
+        return {int(line.split()[0]) for line in output.splitlines() if line.endswith("True")}
 
     def listening(self) -> list[int]:
         """Return the ports that a program listens on here."""
@@ -132,18 +132,18 @@ class Machine:
 @contextlib.contextmanager
 def machines(folder: Path, metadata_service: bool = False) -> Iterator[list[Machine]]:
     """Create three machines and, if requested, the metadata service as a fourth one."""
-    made: list[Machine] = []
+    running: list[Machine] = []
     bridge = f"rk{os.getpid()}"
     try:
         _ip("link", "add", "name", bridge, "type", "bridge")
         _ip("link", "set", bridge, "up")
         for number in range(4 if metadata_service else 3):
             machine = Machine(f"{bridge}-{number}", f"10.77.0.{4 + number}", folder / f"{number}")
-            made.append(machine)
+            running.append(machine)
             _plug_in(machine, bridge, f"{bridge}v{number}", METADATA if number == 3 else "")
-        yield made
+        yield running
     finally:
-        for machine in made:
+        for machine in running:
             machine.end()
         subprocess.run(["ip", "link", "del", bridge], check=False)
 
@@ -158,11 +158,11 @@ def close(machine: Machine) -> None:
 
 def generation_of(*members: Machine) -> Generation:
     """Return a generation with one rank on each machine."""
-    found = tuple(
+    group = tuple(
         Member(node_id=m.name, vm_id=m.name, address=m.address, node_rank=rank)
         for rank, m in enumerate(members)
     )
-    return replace(ALONE, members=found, master_address=members[0].address, master_port=40123)
+    return replace(ALONE, members=group, master_address=members[0].address, master_port=40123)
 
 
 def _plug_in(machine: Machine, bridge: str, cable: str, also: str) -> None:
@@ -181,8 +181,8 @@ def _plug_in(machine: Machine, bridge: str, cable: str, also: str) -> None:
         _ip(*inside, "route", "add", METADATA, "dev", "eth0")
 
 
-def _ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True)
+def _ip(*arguments: str) -> None:
+    subprocess.run(["ip", *arguments], check=True)
 
 
 async def _start(node: str, folder: Path, door: Path) -> int:

@@ -220,10 +220,10 @@ class Scene:
         folders = os.walk(self.folder / node_id / "memory" / "checkpoints")  # may vanish meanwhile
         return [name for *_, names in folders for name in names if name.startswith("rank-")]
 
-    async def until(self, what: Callable[[], object], seconds: float = 20.0) -> None:
-        """Wait until ``what`` is true; fail early when a supervisor has failed."""
+    async def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+        """Wait until ``condition`` is true; fail early when a supervisor has failed."""
         deadline = asyncio.get_running_loop().time() + seconds
-        while not what():
+        while not condition():
             for task in self.tasks.values():
                 if task.done() and not task.cancelled():
                     task.result()
@@ -254,7 +254,7 @@ class Scene:
             ServiceClient(config, long_poll=limits.long_poll) as service,
             Metadata(f"{self.service.url}/vms/{node.node_id}") as metadata,
         ):
-            given = SupervisorContext(
+            context = SupervisorContext(
                 config=config,
                 boot_id=uuid.uuid4().hex,
                 started_at=0.0,
@@ -269,7 +269,7 @@ class Scene:
                 clock=clock,
                 health=self.health,
             )
-            self.supervisors[node.node_id] = Supervisor(given)
+            self.supervisors[node.node_id] = Supervisor(context)
             await self.supervisors[node.node_id].run()
 
 
@@ -306,9 +306,9 @@ async def set_scene(azurite: Azurite, folder: Path) -> AsyncIterator[Scene]:
         job = make_job(azurite, container, inputs)
         async with (
             serving(ScriptedService(job.grants)) as service,
-            staged(service, job, folder) as made,
+            staged(service, job, folder) as scene,
         ):
-            yield made
+            yield scene
 
 
 def standin(mode: Callable[[], str], common: Path) -> Command:

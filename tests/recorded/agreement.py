@@ -44,7 +44,9 @@ def known() -> list[dict[str, Any]]:
 
 def known_findings() -> set[Finding]:
     """Return the accepted differences as findings."""
-    return {(entry["subject"], found) for entry in known() for found in entry["differences"]}
+    return {
+        (entry["subject"], difference) for entry in known() for difference in entry["differences"]
+    }
 
 
 def _alone(difference: str) -> str:
@@ -68,7 +70,7 @@ def page() -> str:
         counts[row.operation]["all"] += 1
         counts[row.operation]["agree"] += not row.differences
         counts[row.operation]["alike"] += all(d.startswith(BODY) for d in row.differences)
-    whole = sum(counts.values(), Counter[str]())
+    totals = sum(counts.values(), Counter[str]())
     return "\n".join(
         [
             "# How far the emulator agrees with Azure",
@@ -78,9 +80,9 @@ def page() -> str:
             "",
             "Generated from the recordings by `make docs`; do not edit.",
             "",
-            f"{whole['all']} exchanges of {len(recordings())} recordings. "
-            f"{whole['alike']} have the recorded status, error code",
-            f"and polling headers; {whole['agree']} of these have every recorded member too.",
+            f"{totals['all']} exchanges of {len(recordings())} recordings. "
+            f"{totals['alike']} have the recorded status, error code",
+            f"and polling headers; {totals['agree']} of these have every recorded member too.",
             "",
             *_method(),
             "## Operations",
@@ -110,9 +112,9 @@ def page() -> str:
 
 def _method() -> list[str]:
     sources = Counter(name.partition(".")[0] for name in recordings())
-    named = ", ".join(f"{source} ({count})" for source, count in sorted(sources.items()))
+    sources_text = ", ".join(f"{source} ({count})" for source, count in sorted(sources.items()))
     return [
-        f"Recordings of {named}.",
+        f"Recordings of {sources_text}.",
         "",
         "`tests/recorded/reduce.py` made facts of them: method, path, api-version, request body,",
         "status, error code, polling headers, names and types of members. What Azure has retired",
@@ -124,14 +126,14 @@ def _method() -> list[str]:
 
 def main() -> None:
     """Remove obsolete differences, print new ones, and write the page."""
-    found = findings()
-    kept = [
-        entry | {"differences": left}
+    current = findings()
+    entries = [
+        entry | {"differences": remaining}
         for entry in known()
-        if (left := [d for d in entry["differences"] if (entry["subject"], d) in found])
+        if (remaining := [d for d in entry["differences"] if (entry["subject"], d) in current])
     ]
-    KNOWN.write_text(json.dumps(kept, indent=1) + "\n")
-    for subject, difference in sorted(found - known_findings()):
+    KNOWN.write_text(json.dumps(entries, indent=1) + "\n")
+    for subject, difference in sorted(current - known_findings()):
         print(f"new: {subject}: {difference}")  # noqa: T201 - a command
     PAGE.write_text(page())
 

@@ -59,17 +59,17 @@ class Names:
     """Numbered replacements of the names in the URLs of one recording."""
 
     def __init__(self, uris: list[str]) -> None:
-        found: dict[str, str] = {}
+        replacements: dict[str, str] = {}
         counts: dict[str, int] = {}
         for uri in uris:
             for group, kind, name in NAMED.findall(uri):
-                if kind in KEPT or name.lower() in found or len(name) < 2:
+                if kind in KEPT or name.lower() in replacements or len(name) < 2:
                     continue
                 short = "group" if group else kind[:4] + "".join(re.findall("[A-Z]", kind))
                 counts[short] = counts.get(short, 0) + 1
-                found[name.lower()] = f"{short}{counts[short]}".lower()
-        self._numbers = found
-        longest = sorted(map(re.escape, found), key=len, reverse=True)
+                replacements[name.lower()] = f"{short}{counts[short]}".lower()
+        self._numbers = replacements
+        longest = sorted(map(re.escape, replacements), key=len, reverse=True)
         either = "|".join(longest) or "(?!)"  # without names, a pattern that never matches
         self._pattern = re.compile(rf"(?<![\w-])({either})(?![\w-])", re.IGNORECASE)
 

@@ -46,8 +46,8 @@ def exchanges(file: Path) -> Iterator[Facts]:
             }
         return
     deployments = 0  # az uses one name for all deployments of a recording
-    for found in yaml.safe_load(file.read_text())["interactions"]:
-        request, answer = found["request"], found["response"]
+    for interaction in yaml.safe_load(file.read_text())["interactions"]:
+        request, answer = interaction["request"], interaction["response"]
         body = answer.get("body") or ""
         uri = request.get("uri") or request["url"]
         deployments += request["method"] == "PUT" and MOCK in uri
@@ -63,12 +63,12 @@ def exchanges(file: Path) -> Iterator[Facts]:
 
 def reduce(file: Path) -> list[Facts]:
     """Return all facts of one recording."""
-    found = [e for e in exchanges(file) if _of_azure(e["uri"])]
-    names = Names([e["uri"] for e in found])
+    azure_exchanges = [e for e in exchanges(file) if _of_azure(e["uri"])]
+    names = Names([e["uri"] for e in azure_exchanges])
     rows: list[Facts] = []
     begun: dict[str, int] = {}  # by polling address: index of the row that named it
     last: dict[str, int] = {}
-    for exchange in found:
+    for exchange in azure_exchanges:
         address = _address(exchange["uri"])
         if POLL.search(exchange["uri"]) is None:
             address = ""
@@ -91,8 +91,8 @@ def reduce(file: Path) -> list[Facts]:
 
 
 def _of_azure(uri: str) -> bool:
-    here = not uri.startswith("http") or urlsplit(uri).netloc == "management.azure.com"
-    return here and not SKIPPED.search(uri)
+    is_management = not uri.startswith("http") or urlsplit(uri).netloc == "management.azure.com"
+    return is_management and not SKIPPED.search(uri)
 
 
 def _address(uri: str) -> str:
@@ -136,19 +136,19 @@ def _json(text: str | bytes) -> Any:  # noqa: ANN401 - JSON
 
 def _renumbered(rows: list[Facts]) -> list[Facts]:
     """Drop polls that are followed by another one, and polls without an end."""
-    kept = [
+    retained = [
         n
         for n, row in enumerate(rows)
         if not row.pop("stale", False)
         and not ("of" in row and (row["status"] == 202 or row.get("state") == "InProgress"))
     ]
-    place = {old: new for new, old in enumerate(kept)}
+    positions = {old: new for new, old in enumerate(retained)}
     for row in rows:
         if "of" in row:
-            row["of"] = place.get(row["of"], -1)
+            row["of"] = positions.get(row["of"], -1)
         elif "state" in row:
             del row["state"]
-    return [rows[n] for n in kept if rows[n].get("of", 0) >= 0]
+    return [rows[n] for n in retained if rows[n].get("of", 0) >= 0]
 
 
 def main() -> None:

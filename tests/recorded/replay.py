@@ -73,12 +73,12 @@ def operation(row: Row, rows: list[Row]) -> str:
         return f"{row['header']} of {operation(rows[row['of']], rows)}"
     head, *provided = row["path"].split("/providers/", 1)
     if provided:
-        namespace, *rest = provided[0].split("/")
-        path = "/".join([namespace, *("{name}" if n % 2 else p for n, p in enumerate(rest))])
+        namespace, *segments = provided[0].split("/")
+        path = "/".join([namespace, *("{name}" if n % 2 else p for n, p in enumerate(segments))])
     else:
         path = re.sub("(resourcegroups/)[^/]+", r"\1{name}", head[1:], flags=re.IGNORECASE)
-    for word in SPELLING:
-        path = re.sub(rf"\b{re.escape(word)}\b", word, path, flags=re.IGNORECASE)
+    for name in SPELLING:
+        path = re.sub(rf"\b{re.escape(name)}\b", name, path, flags=re.IGNORECASE)
     return f"{row['method']} {path.removeprefix('subscriptions/{subscription}/')}"
 
 
@@ -92,17 +92,17 @@ class Playing:
 
     async def make_groups(self, rows: list[Row]) -> None:
         """Create the resource groups that existed before the recording."""
-        seen: set[str] = set()
+        visited: set[str] = set()
         for row in rows:
             for name in IN_GROUP.findall(row["path"]):
                 alone = row["path"].lower().endswith(f"/resourcegroups/{name}".lower())
-                made = (row["method"] in ("PUT", "HEAD") and alone) or row["status"] == 404
-                if name not in seen and not made:
+                creates = (row["method"] in ("PUT", "HEAD") and alone) or row["status"] == 404
+                if name not in visited and not creates:
                     at = (
                         r["location"] for r in rows if r["path"].endswith(name) and "location" in r
                     )
                     await self._make_group(name, next(at, "westus"))
-                seen.add(name)
+                visited.add(name)
 
     async def _make_group(self, name: str, location: str) -> None:
         path = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{name}"
@@ -158,16 +158,16 @@ class Playing:
 
     def _instance(self, path: str, recorded: str) -> str:
         """Return the emulator's id for a recorded one: the first unused id."""
-        found = SET.match(path)
-        key = (found or IN_GROUP.search(path) or [""])[0].lower()
-        there = [
+        match = SET.match(path)
+        key = (match or IN_GROUP.search(path) or [""])[0].lower()
+        instances = [
             i
             for s in self.inside.fabric.state.scale_sets.values()
-            if (s.key == key if found else key in s.key)
+            if (s.key == key if match else key in s.key)
             for i in s.instances
         ]
-        taken = [ours for (where, _), ours in self.ours.items() if where == key]
-        free = sorted((i for i in there if i not in taken), key=lambda i: (len(i), i))
+        used = [emulated for (where, _), emulated in self.ours.items() if where == key]
+        free = sorted((i for i in instances if i not in used), key=lambda i: (len(i), i))
         if recorded == "*" or (not free and (key, recorded) not in self.ours):
             return recorded
         return self.ours.setdefault((key, recorded), free[0] if free else recorded)

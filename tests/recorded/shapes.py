@@ -10,8 +10,8 @@ TYPES = {bool: "boolean", int: "number", float: "number", str: "string"}
 def shape(value: Any, deep: int) -> Any:  # noqa: ANN401 - JSON
     """Return the types of a value up to ``deep`` levels, without nulls."""
     if isinstance(value, dict):
-        found = {k: {} if k in OPEN else shape(v, deep - 1) for k, v in value.items()}
-        return {k: v for k, v in found.items() if v is not None} if deep else {}
+        members = {k: {} if k in OPEN else shape(v, deep - 1) for k, v in value.items()}
+        return {k: v for k, v in members.items() if v is not None} if deep else {}
     if isinstance(value, list):
         rows: list[Any] = []
         for row in value:
@@ -20,35 +20,35 @@ def shape(value: Any, deep: int) -> Any:  # noqa: ANN401 - JSON
     return TYPES.get(type(value))
 
 
-def lacking(recorded: Any, seen: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - shapes
+def lacking(recorded: Any, replayed: Any, path: str = "") -> Iterator[str]:  # noqa: ANN401 - shapes
     """Yield what the other shape lacks of the recorded one, or has with another type."""
-    if type(recorded) is not type(seen):
-        yield f"type of {path}: {_word(recorded)}, not {_word(seen)}"
+    if type(recorded) is not type(replayed):
+        yield f"type of {path}: {_word(recorded)}, not {_word(replayed)}"
     elif isinstance(recorded, dict):
         for name, inner in recorded.items():
-            here = f"{path}.{name}" if path else name
-            if name not in seen:
-                yield f"no member {here}"
+            member_path = f"{path}.{name}" if path else name
+            if name not in replayed:
+                yield f"no member {member_path}"
             else:
-                yield from lacking(inner, seen[name], here)
+                yield from lacking(inner, replayed[name], member_path)
     elif isinstance(recorded, list):
-        if recorded and seen:
-            yield from lacking(recorded[0], seen[0], f"{path}[]")
+        if recorded and replayed:
+            yield from lacking(recorded[0], replayed[0], f"{path}[]")
         elif recorded:
             yield f"empty {path}"
-    elif recorded != seen:
-        yield f"type of {path}: {recorded}, not {seen}"
+    elif recorded != replayed:
+        yield f"type of {path}: {recorded}, not {replayed}"
 
 
-def _merged(one: Any, other: Any) -> Any:  # noqa: ANN401 - shapes
-    if isinstance(one, dict) and isinstance(other, dict):
-        return one | {k: _merged(one[k], v) if k in one else v for k, v in other.items()}
-    if isinstance(one, list) and isinstance(other, list) and one and other:
-        return [_merged(one[0], other[0])]
-    return one or other
+def _merged(first: Any, second: Any) -> Any:  # noqa: ANN401 - shapes
+    if isinstance(first, dict) and isinstance(second, dict):
+        return first | {k: _merged(first[k], v) if k in first else v for k, v in second.items()}
+    if isinstance(first, list) and isinstance(second, list) and first and second:
+        return [_merged(first[0], second[0])]
+    return first or second
 
 
-def _word(found: Any) -> str:  # noqa: ANN401 - a shape
-    if isinstance(found, dict | list):
-        return "object" if isinstance(found, dict) else "list"
-    return str(found)
+def _word(value: Any) -> str:  # noqa: ANN401 - a shape
+    if isinstance(value, dict | list):
+        return "object" if isinstance(value, dict) else "list"
+    return str(value)

@@ -44,8 +44,8 @@ class Stage:
         if isinstance(change, str | bytes):
             headers = {"content-type": "application/json"} | headers
             return await http.request(method, path, headers=headers, content=change)
-        whole = table.apply_change(body, change)
-        return await http.request(method, path, headers=headers, json=whole)
+        content = table.apply_change(body, change)
+        return await http.request(method, path, headers=headers, json=content)
 
     def filled(self, value: Any) -> Any:  # noqa: ANN401 - any JSON
         """Return it with the states in it."""
@@ -55,10 +55,10 @@ class Stage:
         """How many rows there are of what users make, and blobs."""
         count = ", ".join(f"(select count(*) from {name})" for name in KEPT)
         async with self.world.engine.connect() as conn:
-            (found,) = await conn.execute(text(f"select {count}"))
+            (counts,) = await conn.execute(text(f"select {count}"))
         store = self.world.store
         blobs = sum(map(len, store._containers.values())), len(store._staged)
-        return dict(zip((*KEPT, "blobs", "staged"), (*found, *blobs), strict=True))
+        return dict(zip((*KEPT, "blobs", "staged"), (*counts, *blobs), strict=True))
 
 
 @pytest_asyncio.fixture(scope="package", loop_scope="package")
@@ -71,10 +71,10 @@ async def stage(
     try:
         async with (
             open_world(engine, migrated, clock) as world,
-            states.open_states(world) as found,
+            states.open_states(world) as named_states,
             served(make_app(world.parts)) as url,
         ):
-            yield Stage(world, found | states.files_in(folder), url)
+            yield Stage(world, named_states | states.files_in(folder), url)
     finally:
         await engine.dispose()
         emptier.empty()

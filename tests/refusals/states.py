@@ -91,32 +91,35 @@ VALUES: States = FORM | {
 @asynccontextmanager
 async def open_states(world: World) -> AsyncIterator[States]:
     """Every named state."""
-    found = VALUES | {"operator": world.key, "usual": world.http}
-    for made in (_keys, _files, _models, _jobs, _uploads):
-        found |= await made(world, found)
+    states = VALUES | {"operator": world.key, "usual": world.http}
+    for build in (_keys, _files, _models, _jobs, _uploads):
+        states |= await build(world, states)
     gpus = replace(world.parts, **_with_gpus(world))
     async with client(make_app(gpus)) as http:
-        yield found | {"gpus": http}
+        yield states | {"gpus": http}
 
 
-async def _keys(world: World, found: States) -> States:
-    made: States = {"wrong key": "rk-unknown-wxyz", "others": await world.other_key()}
+async def _keys(world: World, states: States) -> States:
+    values: States = {"wrong key": "rk-unknown-wxyz", "others": await world.other_key()}
     async with world.engine.begin() as conn:
         for name, life in {"read": None, "write": None, "hour": timedelta(hours=9)}.items():
             scope = Scope.READ if name == "read" else Scope.WRITE
             until = world.clock() + life if life else None
-            made[f"{name} key"] = await keys.create(
+            values[f"{name} key"] = await keys.create(
                 conn, "tests", name, world.clock(), scope=scope, expires_at=until
             )
     now = int(world.clock().timestamp())
-    made |= {"now": now, "a second ago": now - 1, "in a day": now + 86_400}
-    listed = (await world.call("GET", "/v1/api_keys")).json()["data"]
-    made["own"] = next(key["id"] for key in listed if key["name"] == "tests")
-    theirs = replace(world, key=made["others"])
-    return made | {"their pairs": await theirs.upload(PAIRS), "their chats": await theirs.upload()}
+    values |= {"now": now, "a second ago": now - 1, "in a day": now + 86_400}
+    listed_keys = (await world.call("GET", "/v1/api_keys")).json()["data"]
+    values["own"] = next(key["id"] for key in listed_keys if key["name"] == "tests")
+    other_world = replace(world, key=values["others"])
+    return values | {
+        "their pairs": await other_world.upload(PAIRS),
+        "their chats": await other_world.upload(),
+    }
 
 
-async def _files(world: World, found: States) -> States:
+async def _files(world: World, states: States) -> States:
     data = {
         "chats": DATASET,
         "pairs": PAIRS,
@@ -127,28 +130,28 @@ async def _files(world: World, found: States) -> States:
         "one label": labelled("good"),
         "other labels": labelled("good", "ugly"),
     }
-    return {name: await world.upload(each) for name, each in data.items()}
+    return {name: await world.upload(content) for name, content in data.items()}
 
 
-async def _models(world: World, found: States) -> States:
+async def _models(world: World, states: States) -> States:
     """Finished jobs, cancelled ones with checkpoints, and base models that are not whole."""
-    made, ended = await make_model(world), await cancel_with_checkpoints(world, 2, 3)
-    judge = await make_model(world, training_file=found["pairs"], method=REWARD)
+    model, ended = await make_model(world), await cancel_with_checkpoints(world, 2, 3)
+    judge = await make_model(world, training_file=states["pairs"], method=REWARD)
     await stage(world.store, "giant", TINY | {"hidden_size": 65_536, "num_hidden_layers": 4000})
-    listed = await world.call("GET", f"/v1/fine_tuning/jobs/{ended['id']}/checkpoints")
-    checkpoint = listed.json()["data"][0]["fine_tuned_model_checkpoint"]
+    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{ended['id']}/checkpoints")
+    checkpoint = answer.json()["data"][0]["fine_tuned_model_checkpoint"]
     names = ("config.json", "model.safetensors.index.json", "model-00001-of-00002.safetensors")
     await stage(world.store, "half", names=names)
     return {
-        "made": made["id"],
-        "made model": made["fine_tuned_model"],
-        "misspelt model": made["fine_tuned_model"].replace("::", ":x:"),
-        "result": made["result_files"][0],
+        "made": model["id"],
+        "made model": model["fine_tuned_model"],
+        "misspelt model": model["fine_tuned_model"].replace("::", ":x:"),
+        "result": model["result_files"][0],
         "judge": judge["id"],
         "ended": ended["id"],
         "checkpoint": checkpoint,
         "misspelt checkpoint": checkpoint.replace("::", ":x:"),
-        "asks a chat": _asks(made["fine_tuned_model"]),
+        "asks a chat": _asks(model["fine_tuned_model"]),
         "asks a base model": _asks(MODEL),
         "asks nobody": _asks("ft:nobody:tests::ftjob-0"),
         "asks a checkpoint": _asks(f"{ended['id']}:ckpt-step-2"),
@@ -159,24 +162,24 @@ def _asks(model: str) -> dict[str, str]:
     return {"type": "reward_model", "model": model}
 
 
-async def _jobs(world: World, found: States) -> States:
+async def _jobs(world: World, states: States) -> States:
     """Return a job that has machines, one that only waits, and one that trains."""
     ended = await world.submit()
     last = (await boot(world, ended["id"]))[0]
-    over = await cancel_job(world, ended["id"])
+    cancelled = await cancel_job(world, ended["id"])
     booted = await world.submit(validation_file=await world.upload())
     node = (await boot(world, booted["id"]))[0]
     assert node.seat is not None
     assert last.seat is not None
     trains, _ = await start_with_checkpoints(world, 2, 4)
     going = await world.submit()
-    asked = await world.asked()
-    plan = (await world.call("POST", "/v1/fine_tuning/plans", json=asked)).json()["id"]
-    theirs = await replace(world, key=found["others"]).submit()
+    request = await world.asked()
+    plan = (await world.call("POST", "/v1/fine_tuning/plans", json=request)).json()["id"]
+    other_job = await replace(world, key=states["others"]).submit()
     lying = (await world.call("GET", f"/v1/fine_tuning/jobs/{trains}/storage")).json()
     events = (await world.call("GET", f"/v1/fine_tuning/jobs/{going['id']}/events")).json()
     return {
-        "over": over["id"],
+        "over": cancelled["id"],
         "over attempt": last.attempt_id,
         "over node": last.seat.node_id,
         "over token": last.seat.node_token,
@@ -194,8 +197,8 @@ async def _jobs(world: World, found: States) -> States:
         "going": going["id"],
         "asks none yet": _asks(going["id"]),
         "plan": plan,
-        "planned": asked | {"plan": plan},
-        "their job": theirs["id"],
+        "planned": request | {"plan": plan},
+        "their job": other_job["id"],
         "node": node.seat.node_id,
         "node token": node.seat.node_token,
         "bootstrap token": tokens.bootstrap_token(SECRET, node.attempt_id),
@@ -209,12 +212,12 @@ def registration(node: ScriptedNode) -> States:
     return {"protocol": PROTOCOL, "attempt_id": node.attempt_id, "boot_id": "boot-9", **machine}
 
 
-async def _uploads(world: World, found: States) -> States:
-    upload, (one, two) = await upload_parts.upload_halves(world)
+async def _uploads(world: World, states: States) -> States:
+    upload, (first, second) = await upload_parts.upload_halves(world)
     third = (await upload_parts.send_part(world, upload, b"x")).json()["id"]
     stopped = await upload_parts.begin_upload(world)
     await world.call("POST", f"/v1/uploads/{stopped}/cancel")
-    parts = {"upload": upload, "one": one, "two": two, "third": third}
+    parts = {"upload": upload, "one": first, "two": second, "third": third}
     return parts | {"cancelled upload": stopped, "begun": upload_parts.WHOLE}
 
 
@@ -222,7 +225,7 @@ def files_in(folder: Path) -> States:
     """Files of users, by name; each lies in the folder."""
     bad = GRADER | {"operation": "gt"}
     learning = {"method": {"type": "reinforcement", "reinforcement": {"grader": bad}}}
-    found = {
+    contents = {
         "chats file": DATASET,
         "prompts file": prompts(),
         "empty file": b"",
@@ -235,9 +238,9 @@ def files_in(folder: Path) -> States:
         "odd grader file": json.dumps(bad).encode(),
         "asking grader": json.dumps(GRADER | {"type": "score_model"}).encode(),
     }
-    kinds = {name: ".yaml" if "config" in name else ".json" for name in found}
-    paths = {name: folder / f"{name.replace(' ', '-')}{kinds[name]}" for name in found}
-    for name, data in found.items():
+    kinds = {name: ".yaml" if "config" in name else ".json" for name in contents}
+    paths = {name: folder / f"{name.replace(' ', '-')}{kinds[name]}" for name in contents}
+    for name, data in contents.items():
         paths[name].write_bytes(data)
     return {name: str(path) for name, path in paths.items()}
 

@@ -85,33 +85,33 @@ def apply_change(body: Any, change: Any) -> Any:  # noqa: ANN401 - any JSON
     """Return the body with the members of the change in it, at any depth."""
     if not isinstance(body, dict) or not isinstance(change, dict):
         return body if change is None else change
-    return body | {name: apply_change(body.get(name), each) for name, each in change.items()}
+    return body | {name: apply_change(body.get(name), inner) for name, inner in change.items()}
 
 
 def fill_states(value: Any, states: Mapping[str, Any]) -> Any:  # noqa: ANN401 - any JSON
     """Return the value with every `<name>` in its texts replaced."""
     if isinstance(value, dict):
         return {
-            fill_states(name, states): fill_states(each, states) for name, each in value.items()
+            fill_states(name, states): fill_states(inner, states) for name, inner in value.items()
         }
     if isinstance(value, list):
-        return [fill_states(each, states) for each in value]
+        return [fill_states(inner, states) for inner in value]
     if not isinstance(value, str):
         return value
-    whole = _NAMED.fullmatch(value)
-    if whole and not whole[2] and whole[1] in states:
-        return states[whole[1]]
-    return _NAMED.sub(lambda found: _repeated(found, states), value)
+    placeholder = _NAMED.fullmatch(value)
+    if placeholder and not placeholder[2] and placeholder[1] in states:
+        return states[placeholder[1]]
+    return _NAMED.sub(lambda match: _repeated(match, states), value)
 
 
-def _repeated(found: re.Match[str], states: Mapping[str, Any]) -> str:
-    name, times = found[1], found[2]
+def _repeated(match: re.Match[str], states: Mapping[str, Any]) -> str:
+    name, times = match[1], match[2]
     return name * int(times) if times else str(states[name])
 
 
-def row_names(found: Sequence[Row] | Sequence[Command]) -> list[str]:
+def row_names(rows: Sequence[Row] | Sequence[Command]) -> list[str]:
     """Return the sentences; ValueError where one is there twice."""
-    said = [row.says for row in found]
-    if twice := {name for name in said if said.count(name) > 1}:
+    names = [row.says for row in rows]
+    if twice := {name for name in names if names.count(name) > 1}:
         raise ValueError(f"Rows of one name: {', '.join(sorted(twice))}")
-    return said
+    return names

@@ -19,8 +19,8 @@ async def test_what_cannot_be_done_is_refused_with_what_to_do(stage: Stage, row:
 
     error = answer.json()["error"]
     status, code, *param = str(stage.filled(row.expected)).split(" ", 2)
-    told = (answer.status_code, error["code"], error["param"])
-    assert told == (int(status), code, param[0] if param else None), error
+    reported = (answer.status_code, error["code"], error["param"])
+    assert reported == (int(status), code, param[0] if param else None), error
     assert error["type"] == TYPES.get(int(status), "invalid_request_error")
     assert [part for part in row.parts if stage.filled(part) not in error["message"]] == [], error
     assert len(error["message"]) < 1000

@@ -17,10 +17,10 @@ async def test_a_command_that_cannot_work_ends_with_what_to_do(
 ) -> None:
     before = await stage.kept()
 
-    ended = await stage.run(shlex.split(stage.filled(row.words)))
+    result = await stage.run(shlex.split(stage.filled(row.words)))
 
-    assert ended.code == row.code, ended
-    assert [part for part in row.parts if stage.filled(part) not in ended.err] == [], ended.err
-    assert ended.err
-    assert "Traceback" not in ended.err
+    assert result.code == row.code, result
+    assert [part for part in row.parts if stage.filled(part) not in result.err] == [], result.err
+    assert result.err
+    assert "Traceback" not in result.err
     assert await stage.kept() == before

@@ -20,11 +20,11 @@ _DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 @cache
 def templates() -> tuple[str, ...]:
     """Return every text that a program may print, without docstrings."""
-    found = {text(Path("Makefile")), *(f"job.{s}" for s in JobState)}
-    found |= {f"attempt.{s}" for s in AttemptState}
+    texts = {text(Path("Makefile")), *(f"job.{s}" for s in JobState)}
+    texts |= {f"attempt.{s}" for s in AttemptState}
     for tree in (tree for top in _TOLD for tree in _trees(top)):
-        found |= set(_texts(tree))
-    return tuple(sorted(found))
+        texts |= set(_texts(tree))
+    return tuple(sorted(texts))
 
 
 def exists(key: str) -> bool:
@@ -37,21 +37,21 @@ def exists(key: str) -> bool:
 def error_codes() -> set[str]:
     """Return the codes of the API's error envelope."""
     declared = {kind.code for kind in _kinds(ServiceError) if kind.__module__ == errors.__name__}
-    given = {code for tree in _trees("service") for code in _keyword(tree, "code")}
+    keyword_codes = {code for tree in _trees("service") for code in _keyword(tree, "code")}
     answered = _constants(ast.parse(text(Path("service/api/http/failures.py"))))
     routing = {c for c in answered if re.fullmatch("unknown_url|method_not_.*", c)}
-    return declared | routing | {c for c in given if re.fullmatch("[a-z]+(_[a-z]+)+", c)}
+    return declared | routing | {c for c in keyword_codes if re.fullmatch("[a-z]+(_[a-z]+)+", c)}
 
 
 def event_codes() -> set[str]:
     """Return the codes of events with level warn or error; those of files have no ``file.``."""
-    found = {"attempt.terminating", "job.failed"}
+    codes = {"attempt.terminating", "job.failed"}
     for function in (node for tree in _trees("service") for node in ast.walk(tree)):
         if isinstance(function, FunctionNode):
             calls = _calls(function, "add", "new_event")
             if any(k.arg == "level" for call in calls for k in call.keywords):
-                found |= {c for c in _constants(function) if _EVENT.fullmatch(c)}
-    return found
+                codes |= {c for c in _constants(function) if _EVENT.fullmatch(c)}
+    return codes
 
 
 def line_codes() -> set[str]:
@@ -104,8 +104,8 @@ def _trees(top: str) -> tuple[ast.Module, ...]:
 
 def _calls(tree: ast.AST, *names: str) -> list[ast.Call]:
     """Return the calls of functions or methods with one of these names."""
-    found = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
-    return [c for c in found if getattr(c.func, "attr", getattr(c.func, "id", "")) in names]
+    calls = (node for node in ast.walk(tree) if isinstance(node, ast.Call))
+    return [c for c in calls if getattr(c.func, "attr", getattr(c.func, "id", "")) in names]
 
 
 def _keyword(tree: ast.AST, name: str) -> Iterator[str]:

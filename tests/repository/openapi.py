@@ -22,7 +22,7 @@ def page() -> str:
 
 def methods() -> str:
     """Return the JSON of what the console's forms show of each training method."""
-    told = {
+    descriptors = {
         name: {
             "label": method.label,
             "rows": list(method.rows),
@@ -30,67 +30,69 @@ def methods() -> str:
         }
         for name, method in METHODS.items()
     }
-    return json.dumps(told, indent=1) + "\n"
+    return json.dumps(descriptors, indent=1) + "\n"
 
 
 def breaks(before: Json, after: Json) -> list[str]:
     """Return the changes from ``before`` to ``after`` that could break a client."""
-    found = []
+    changes = []
     for path, operations in before["paths"].items():
         for method, operation in operations.items():
             now = after["paths"].get(path, {}).get(method)
-            where = f"{method.upper()} {path}"
-            found += [f"{where} is gone"] if now is None else _operation(where, operation, now)
+            endpoint = f"{method.upper()} {path}"
+            changes += (
+                [f"{endpoint} is gone"] if now is None else _operation(endpoint, operation, now)
+            )
     for name, schema in before["components"]["schemas"].items():
         now = after["components"]["schemas"].get(name)
         if now is not None:
             is_request = name.endswith(("Request", "Patch"))
-            found += _schema(name, schema, now, is_request=is_request)
-    return found
+            changes += _schema(name, schema, now, is_request=is_request)
+    return changes
 
 
-def _operation(where: str, before: Json, after: Json) -> list[str]:
-    found = []
+def _operation(endpoint: str, before: Json, after: Json) -> list[str]:
+    breaks = []
     if before["operationId"] != after["operationId"]:
-        found.append(f"{where}: its operationId is {after['operationId']}")
-    known = {p["name"]: p for p in after.get("parameters", [])}
-    found += [
-        f"{where}: parameter {p['name']} is gone"
+        breaks.append(f"{endpoint}: its operationId is {after['operationId']}")
+    parameters = {p["name"]: p for p in after.get("parameters", [])}
+    breaks += [
+        f"{endpoint}: parameter {p['name']} is gone"
         for p in before.get("parameters", [])
-        if p["name"] not in known
+        if p["name"] not in parameters
     ]
-    were = {p["name"] for p in before.get("parameters", [])}
-    found += [
-        f"{where}: parameter {name} is new and required"
-        for name, p in known.items()
-        if p.get("required") and name not in were
+    old_names = {p["name"] for p in before.get("parameters", [])}
+    breaks += [
+        f"{endpoint}: parameter {name} is new and required"
+        for name, p in parameters.items()
+        if p.get("required") and name not in old_names
     ]
-    found += [
-        f"{where}: answer {status} is gone"
+    breaks += [
+        f"{endpoint}: answer {status} is gone"
         for status in before["responses"]
         if status not in after["responses"]
     ]
-    return found
+    return breaks
 
 
 def _schema(name: str, before: Json, after: Json, *, is_request: bool) -> list[str]:
     members, now = before.get("properties", {}), after.get("properties", {})
-    found = [f"{name}.{member} is gone" for member in members if member not in now]
+    breaks = [f"{name}.{member} is gone" for member in members if member not in now]
     required = set(after.get("required", [])), set(before.get("required", []))
     if is_request:
-        found += [
+        breaks += [
             f"{name}.{member} is required now" for member in sorted(required[0] - required[1])
         ]
     else:
-        left = sorted((required[1] - required[0]) & now.keys())
-        found += [f"{name}.{member} may be left out now" for member in left]
+        optional = sorted((required[1] - required[0]) & now.keys())
+        breaks += [f"{name}.{member} may be left out now" for member in optional]
     for member in members.keys() & now.keys():
-        was, is_now = _kinds(members[member]), _kinds(now[member])
-        changed = was - is_now if is_request else is_now - was
+        old_kinds, new_kinds = _kinds(members[member]), _kinds(now[member])
+        changed = old_kinds - new_kinds if is_request else new_kinds - old_kinds
         if changed:
             verb = "takes no more" if is_request else "may also be"
-            found.append(f"{name}.{member} {verb} {', '.join(sorted(changed))}")
-    return found
+            breaks.append(f"{name}.{member} {verb} {', '.join(sorted(changed))}")
+    return breaks
 
 
 def _kinds(schema: Json) -> set[str]:

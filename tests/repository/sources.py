@@ -15,8 +15,8 @@ FunctionNode = ast.FunctionDef | ast.AsyncFunctionDef
 def files() -> tuple[Path, ...]:
     """Return every committed or new unignored file, relative to the root."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "-z"]
-    listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
-    names = sorted(set(listed.split("\0")) - {""})
+    output = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True).stdout
+    names = sorted(set(output.split("\0")) - {""})
     return tuple(Path(name) for name in names if (ROOT / name).is_file())
 
 

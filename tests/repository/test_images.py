@@ -84,9 +84,9 @@ def test_what_an_image_copies_is_there_and_is_let_through(dockerfile: str) -> No
     assert copied
     for source in copied:
         pattern = re.escape(source).replace(r"\$\{ACCELERATOR\}", "(cpu|cuda)")
-        found = [file for file in committed if re.fullmatch(f"{pattern}(/.*)?", file)]
-        assert found, source
-        assert any(_lets_through(rule, file) for rule in allowed for file in found), source
+        copied_files = [file for file in committed if re.fullmatch(f"{pattern}(/.*)?", file)]
+        assert copied_files, source
+        assert any(_lets_through(rule, file) for rule in allowed for file in copied_files), source
 
 
 def test_the_service_image_has_nothing_that_runs_code_of_users() -> None:
@@ -99,13 +99,13 @@ def test_the_service_image_has_nothing_that_runs_code_of_users() -> None:
 
 def test_packages_come_by_hash_and_without_scripts_of_their_own(dockerfile: str) -> None:
     installs = re.findall(r"pip install((?:[^\n]*\\\n)*[^\n]*)", dockerfile)
-    of_packages = [words for words in installs if "--requirement" in words]
+    of_packages = [command for command in installs if "--requirement" in command]
 
     assert of_packages
-    for words in of_packages:
-        assert "--require-hashes" in words
-        assert "--only-binary :all:" in words
-        assert "--no-cache-dir" in words
+    for command in of_packages:
+        assert "--require-hashes" in command
+        assert "--only-binary :all:" in command
+        assert "--no-cache-dir" in command
 
 
 @pytest.mark.parametrize("file", LOCKS, ids=lambda file: file.stem)
@@ -128,10 +128,10 @@ def test_the_lock_files_hold_what_pyproject_asks_for(name: str, requirements: li
     """Check the lock files; run `python -m docker.lock` when this fails."""
     pinned = _versions(name) | (_versions("torch-cuda.txt") if name == "trainer.txt" else {})
     for requirement in requirements:
-        asked = re.match(r"([\w.-]+)(?:\[[^]]*\])?(==|>=)([\w.]+)", requirement)
-        assert asked is not None, requirement
-        wanted, relation, least = asked.groups()
-        version = pinned[_normal(wanted)]
+        match = re.match(r"([\w.-]+)(?:\[[^]]*\])?(==|>=)([\w.]+)", requirement)
+        assert match is not None, requirement
+        package, relation, least = match.groups()
+        version = pinned[_normal(package)]
         assert version == least if relation == "==" else _parts(version) >= _parts(least)
 
 
@@ -146,11 +146,11 @@ def test_every_service_of_the_compose_file_waits_for_what_it_needs() -> None:
 
     assert set(services["api"]["depends_on"]) == {"postgres", "migrate", "prepare"}
     for name, service in services.items():
-        for other, wait in service.get("depends_on", {}).items():
+        for dependency, wait in service.get("depends_on", {}).items():
             healthy = wait["condition"] == "service_healthy"
-            assert not healthy or "test" in services[other]["healthcheck"], name
+            assert not healthy or "test" in services[dependency]["healthcheck"], name
             once = wait["condition"] == "service_completed_successfully"
-            assert not once or services[other]["restart"] == "no", name
+            assert not once or services[dependency]["restart"] == "no", name
 
 
 def test_every_process_of_the_service_is_asked_whether_it_can_do_its_work() -> None:
@@ -165,10 +165,10 @@ def test_every_process_of_the_service_is_asked_whether_it_can_do_its_work() -> N
 
 
 def test_our_containers_may_write_nowhere_but_to_their_volumes() -> None:
-    ours = {name: s for name, s in COMPOSE["services"].items() if name != "postgres"}
+    services = {name: s for name, s in COMPOSE["services"].items() if name != "postgres"}
 
-    assert {name for name, service in ours.items() if not service["read_only"]} == set()
-    assert {name for name, service in ours.items() if service["cap_drop"] != ["ALL"]} == set()
+    assert {name for name, service in services.items() if not service["read_only"]} == set()
+    assert {name for name, service in services.items() if service["cap_drop"] != ["ALL"]} == set()
 
 
 def test_commands_of_the_compose_file_exist() -> None:
@@ -185,13 +185,13 @@ def test_commands_of_the_compose_file_exist() -> None:
 def test_the_settings_of_the_compose_file_are_the_services() -> None:
     lines = [line for line in (HERE / "local.env").read_text().splitlines() if line[:1] != "#"]
     settings = dict(line.split("=", 1) for line in lines)
-    ours = {
+    values = {
         name.removeprefix("REKINDLE_").lower(): v for name, v in settings.items() if "REK" in name
     }
     images = json.loads((HERE / "images.json").read_text())
 
-    assert set(ours) <= set(Settings.model_fields)
-    assert Settings(**ours).trainer_image in images  # type: ignore[arg-type] # all are texts
+    assert set(values) <= set(Settings.model_fields)
+    assert Settings(**values).trainer_image in images  # type: ignore[arg-type] # all are texts
 
 
 def _stage(dockerfile: str, name: str) -> str:
@@ -203,8 +203,8 @@ def _stage(dockerfile: str, name: str) -> str:
 def _copied(dockerfile: str) -> Iterator[str]:
     """Yield the paths that are copied from the repository."""
     joined = dockerfile.replace("\\\n", " ")
-    for words in re.findall(r"^COPY (?!--from)(.+)$", joined, re.MULTILINE):
-        yield from words.split()[:-1]
+    for arguments in re.findall(r"^COPY (?!--from)(.+)$", joined, re.MULTILINE):
+        yield from arguments.split()[:-1]
 
 
 def _lets_through(rule: str, file: str) -> bool:

@@ -104,8 +104,8 @@ def test_each_planted_import_breaks_its_contract(sources: Path) -> None:
     for contract, (file, statement) in PLANTS.items():
         importer = file.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
         imported = statement.removeprefix("import ")
-        found = re.escape(f"{importer} -> ") + rf"({imported}|{imported.split('.')[0]}) \("
-        assert re.search(found, _report(printed, contract)), contract
+        pattern = re.escape(f"{importer} -> ") + rf"({imported}|{imported.split('.')[0]}) \("
+        assert re.search(pattern, _report(printed, contract)), contract
 
 
 def test_a_package_on_no_floor_breaks_the_floors(sources: Path) -> None:
@@ -123,14 +123,14 @@ def _contracts() -> set[str]:
 def _lint(folder: Path) -> str:
     """Run import-linter in a folder and return its output."""
     program = Path(sys.executable).with_name("lint-imports")
-    done = subprocess.run(
+    process = subprocess.run(
         [program, "--no-logo", "--no-cache"],
         cwd=folder,
         capture_output=True,
         text=True,
         check=False,
     )
-    return done.stdout + done.stderr
+    return process.stdout + process.stderr
 
 
 def _verdicts(printed: str) -> dict[str, str]:

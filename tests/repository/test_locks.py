@@ -25,15 +25,15 @@ def _strings(tree: ast.AST) -> Iterator[str]:
 
 def _both(source: str) -> set[str]:
     """Return the tables of which one statement locks rows and writes them."""
-    found = (s for s in _strings(ast.parse(source)) if LOCKS.search(s))
-    return {table for s in found for table in WRITES.findall(s)}
+    statements = (s for s in _strings(ast.parse(source)) if LOCKS.search(s))
+    return {table for s in statements for table in WRITES.findall(s)}
 
 
 def test_no_statement_locks_rows_and_writes_them_where_others_refer_to_them() -> None:
     service = sorted((ROOT / "service").rglob("*.py"))
-    both = {str(path.relative_to(ROOT)): _both(path.read_text()) for path in service}
+    tables_by_file = {str(path.relative_to(ROOT)): _both(path.read_text()) for path in service}
 
-    assert set().union(*both.values()) == APART.keys()
+    assert set().union(*tables_by_file.values()) == APART.keys()
 
 
 def test_a_statement_that_does_both_is_found() -> None:

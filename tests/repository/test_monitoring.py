@@ -46,12 +46,12 @@ def asked_for(expression: str) -> set[str]:
 @pytest.mark.parametrize("name", dashboards.DASHBOARDS)
 def test_a_dashboard_is_what_its_code_says_and_asks_for_metrics_that_exist(name: str) -> None:
     panels = dashboards.DASHBOARDS[name][1]
-    asked = {s for panel in panels for query in panel.queries.values() for s in asked_for(query)}
+    queried = {s for panel in panels for query in panel.queries.values() for s in asked_for(query)}
 
     assert (dashboards.FOLDER / f"{name}.json").read_text() == dashboards.dashboard(name), (
         "make docs"
     )
-    assert asked - series() == set()
+    assert queried - series() == set()
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda rule: rule.get("alert") or rule["record"])
@@ -81,7 +81,7 @@ def test_the_rules_do_what_their_unit_tests_say_where_promtool_is_installed() ->
         ["check", "config", "--syntax-only", "prometheus.local.yml"],
     )
     for command in commands:
-        done = subprocess.run(
+        process = subprocess.run(
             [PROMTOOL, *command], cwd=dashboards.FOLDER, capture_output=True, check=False
         )
-        assert done.returncode == 0, done.stdout + done.stderr
+        assert process.returncode == 0, process.stdout + process.stderr

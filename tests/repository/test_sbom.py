@@ -17,32 +17,40 @@ NPM = "../package-lock.json"
 @pytest.mark.parametrize("name", sorted(file.name for file in sbom.HERE.glob("*.txt")))
 def test_every_locked_package_of_python_is_named(name: str) -> None:
     pins = [pin.split()[0].split("==") for pin in lock.pins((sbom.HERE / name).read_text())]
-    wanted = {(re.sub(r"[-_.]+", "-", package).lower(), version) for package, version in pins}
+    locked = {(re.sub(r"[-_.]+", "-", package).lower(), version) for package, version in pins}
 
-    named = {(part["name"], part["version"]) for part in parts(name) if purl(part, "pypi")}
+    named = {
+        (component["name"], component["version"])
+        for component in parts(name)
+        if purl(component, "pypi")
+    }
 
-    assert len(wanted) > 0
-    assert {(re.sub(r"[-_.]+", "-", n).lower(), version) for n, version in named} == wanted
+    assert len(locked) > 0
+    assert {(re.sub(r"[-_.]+", "-", n).lower(), version) for n, version in named} == locked
 
 
 def test_every_locked_package_of_npm_is_named() -> None:
     packages = json.loads((ROOT / "package-lock.json").read_text())["packages"]
-    wanted = {
+    locked = {
         (path.rpartition("node_modules/")[2], facts["version"])
         for path, facts in packages.items()
         if path
     }
 
-    named = {(part["name"], part["version"]) for part in parts(NPM) if purl(part, "npm")}
+    named = {
+        (component["name"], component["version"])
+        for component in parts(NPM)
+        if purl(component, "npm")
+    }
 
     assert ("@azure/core-auth", "1.10.1") in named
-    assert named == wanted
+    assert named == locked
 
 
 def test_a_scanner_finds_the_distribution_and_the_source_of_each_debian_package() -> None:
     """Check package URLs, because scanners silently skip those without distribution or source."""
-    debian = [part["purl"] for part in parts() if purl(part, "deb")]
-    (system,) = [part for part in parts() if part["type"] == "operating-system"]
+    debian = [component["purl"] for component in parts() if purl(component, "deb")]
+    (system,) = [component for component in parts() if component["type"] == "operating-system"]
 
     assert debian == [
         "pkg:deb/debian/libc6@2.36-9%2Bdeb12u14?arch=amd64&distro=debian-12&upstream=glibc",
@@ -52,10 +60,10 @@ def test_a_scanner_finds_the_distribution_and_the_source_of_each_debian_package(
 
 
 def test_it_says_which_image_it_describes() -> None:
-    told = bill()
+    document = bill()
 
-    assert (told["bomFormat"], told["specVersion"]) == ("CycloneDX", "1.6")
-    assert told["metadata"]["component"] == {
+    assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
+    assert document["metadata"]["component"] == {
         "bom-ref": "rekindle-service:1.4.0",
         "name": "rekindle-service",
         "type": "container",
@@ -64,8 +72,8 @@ def test_it_says_which_image_it_describes() -> None:
 
 
 def bill(*locks: str) -> dict[str, Any]:
-    told: dict[str, Any] = json.loads(sbom.render("rekindle-service:1.4.0", DEBIAN, locks))
-    return told
+    document: dict[str, Any] = json.loads(sbom.render("rekindle-service:1.4.0", DEBIAN, locks))
+    return document
 
 
 def parts(*locks: str) -> list[dict[str, Any]]:
@@ -73,5 +81,5 @@ def parts(*locks: str) -> list[dict[str, Any]]:
     return components
 
 
-def purl(part: dict[str, Any], kind: str) -> bool:
-    return bool(part.get("purl", "").startswith(f"pkg:{kind}/"))
+def purl(component: dict[str, Any], kind: str) -> bool:
+    return bool(component.get("purl", "").startswith(f"pkg:{kind}/"))

@@ -15,7 +15,7 @@ OWN_WORDS = {  # files that print by themselves: their own sentences, or text ma
 
 
 def test_only_the_terminal_module_writes_what_strangers_may_have_sent() -> None:
-    found = set()
+    violations = set()
     for file in sorted((ROOT / "rekindle").rglob("*.py")):
         name = str(file.relative_to(ROOT))
         for node in ast.walk(ast.parse(file.read_text())):
@@ -26,6 +26,6 @@ def test_only_the_terminal_module_writes_what_strangers_may_have_sent() -> None:
                 and "Console" in {alias.name for alias in node.names}
             )
             if is_console or (is_print and name not in OWN_WORDS):
-                found.add(f"{name}: {ast.unparse(node)}")
+                violations.add(f"{name}: {ast.unparse(node)}")
 
-    assert found == set(), "use rekindle.terminal.Console or rekindle.terminal.write_text"
+    assert violations == set(), "use rekindle.terminal.Console or rekindle.terminal.write_text"

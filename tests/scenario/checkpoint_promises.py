@@ -35,9 +35,9 @@ class WatchedStore(MemoryStore):
         added += [new.model] if new.model and new.model != old.model else []
         for entry in added:
             await self._check_commit(container, old, entry)
-        gone = old.newest if old.newest and old.newest.path not in new.paths else None
-        if gone and not added and not await self.damaged(container, gone):
-            self.broken.append(f"the commit {gone.path} is lost")
+        missing = old.newest if old.newest and old.newest.path not in new.paths else None
+        if missing and not added and not await self.damaged(container, missing):
+            self.broken.append(f"the commit {missing.path} is lost")
 
     async def _check_commit(self, container: str, old: Head, entry: Committed) -> None:
         if entry.generation != old.generation:
@@ -60,11 +60,11 @@ class WatchedStore(MemoryStore):
         if hashlib.sha256(data).hexdigest() != entry.manifest_sha256:
             return [MANIFEST]
         manifest = Manifest.from_json(data)
-        there = {b.name: b.etag for b in await self.list_blobs(container, f"{entry.path}/")}
-        files = [f.name for f in manifest.files if there.get(f"{entry.path}/{f.name}") != f.etag]
+        etags = {b.name: b.etag for b in await self.list_blobs(container, f"{entry.path}/")}
+        files = [f.name for f in manifest.files if etags.get(f"{entry.path}/{f.name}") != f.etag]
         writers = {f.name.partition(".")[0] for f in manifest.files}
-        whole = entry.kind == "final" or len(writers) == entry.world_size
-        return files if whole else [*files, f"only {sorted(writers)}"]
+        is_complete = entry.kind == "final" or len(writers) == entry.world_size
+        return files if is_complete else [*files, f"only {sorted(writers)}"]
 
 
 @dataclass
@@ -103,10 +103,10 @@ class TrainerWatch:
         if (trainer.vm_id, number) in self.launched:
             self.broken.append(f"generation {number} is started twice on {trainer.vm_id}")
         self.launched.add((trainer.vm_id, number))
-        for other in self.living(attempt_id):
-            if other is trainer:
+        for peer in self.living(attempt_id):
+            if peer is trainer:
                 continue
-            if other.vm_id == trainer.vm_id:
+            if peer.vm_id == trainer.vm_id:
                 self.broken.append(f"two trainers run on {trainer.vm_id}")
-            if other.generation.number != number:
-                self.broken.append(f"generations {other.generation.number} and {number} both run")
+            if peer.generation.number != number:
+                self.broken.append(f"generations {peer.generation.number} and {number} both run")

@@ -76,23 +76,23 @@ class Crew(Replicas):
 
     async def disturb(self) -> None:
         """Draw what happens to all of them before a round."""
-        luck = self.dice.random()
+        draw = self.dice.random()
         self.cloud.fail_next.clear()
         for replica in self.all:  # each has looked at the database meanwhile: reconciler/loop.py
             replica.attempts.visibility.record_round(replica.attempts.now())
             replica.hook.drag = 0.0
         self._cut_off()
-        if luck < 0.02:
+        if draw < 0.02:
             await self.restart()
-        elif luck < 0.05:
+        elif draw < 0.05:
             async with self.world.engine.begin() as conn:
                 await conn.execute(TERMINATE)
-        elif luck < 0.10:
+        elif draw < 0.10:
             faults = self.dice.randrange(1, 6)
             self.cloud.fail_next += [_unreachable() for _ in range(faults)]
-        elif luck < 0.15:
+        elif draw < 0.15:
             self.cloud.lose_answers += 1
-        elif luck < 0.20:
+        elif draw < 0.20:
             for replica in self.all:
                 replica.hook.drag = self.dice.uniform(1, SLOW_SECONDS)
         for hook, _ in self.asleep:

@@ -67,19 +67,19 @@ class ScenarioJob:
             assert answer.status_code == 200, answer.text
             self.job_id = answer.json()["id"]
 
-    async def request_command(self, what: str) -> None:
+    async def request_command(self, action: str) -> None:
         """Ask for a cancel, pause or resume now, and in each round until it is acknowledged."""
-        self.wished.add(what)
-        self.asked[what] += 1
-        answer = await self.send_request("POST", f"/v1/fine_tuning/jobs/{self.job_id}/{what}")
+        self.wished.add(action)
+        self.asked[action] += 1
+        answer = await self.send_request("POST", f"/v1/fine_tuning/jobs/{self.job_id}/{action}")
         if answer is not None and answer.status_code == 200:
-            self.done.add(what)
+            self.done.add(action)
 
-    async def send_request(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
+    async def send_request(self, method: str, url: str, **options: Any) -> httpx.Response | None:  # noqa: ANN401
         """Send a request of the user; None when no useful answer came."""
         key = {"authorization": f"Bearer {self.scenario.world.key}"}
-        headers = key | more.pop("headers", {})
-        return await self.scenario.replicas.send_request(method, url, headers=headers, **more)
+        headers = key | options.pop("headers", {})
+        return await self.scenario.replicas.send_request(method, url, headers=headers, **options)
 
     # --- what happens to its machines ---
 
@@ -96,8 +96,8 @@ class ScenarioJob:
     def evict(self) -> None:
         """Let Azure take the last machine of the newest attempt, unannounced."""
         name = scale_set_name(self.attempts[-1].id)
-        (found,) = [s for s in self.scenario.cloud.list_existing(()) if s.name == name]
-        self.scenario.cloud.evict(name, found.instances[-1].instance_id)
+        (scale_set,) = [s for s in self.scenario.cloud.list_existing(()) if s.name == name]
+        self.scenario.cloud.evict(name, scale_set.instances[-1].instance_id)
 
     # --- what is seen of it ---
 
@@ -108,10 +108,10 @@ class ScenarioJob:
 
     def is_training(self, step: int) -> bool:
         """Return whether all machines have done this step, and the service knows they train."""
-        mine = self.mine()
+        machines = self.mine()
         runs = bool(self.attempts) and self.attempts[-1].state is AttemptState.RUNNING
-        busy = all(m.phase is NodePhase.RUNNING and m.step >= step for m in mine)
-        return runs and len(mine) == NODES and busy
+        busy = all(m.phase is NodePhase.RUNNING and m.step >= step for m in machines)
+        return runs and len(machines) == NODES and busy
 
     def have_all_ended(self) -> bool:
         """Return whether no attempt costs anything any more."""
@@ -120,9 +120,9 @@ class ScenarioJob:
     @property
     def is_over(self) -> bool:
         """Return whether nothing more is to come, as far as was seen."""
-        ended = self.state in JOB_TERMINAL and self.have_all_ended()
+        has_ended = self.state in JOB_TERMINAL and self.have_all_ended()
         ran = bool(self.attempts) or self.scenario.play.end is None
-        return ended and ran and self.scenario.play.until <= self.done
+        return has_ended and ran and self.scenario.play.until <= self.done
 
     @property
     def sizes(self) -> tuple[int, ...]:
@@ -161,14 +161,14 @@ class ScenarioJob:
     def _match_machines(self) -> None:
         """Drop the machines that Azure has taken, and add those that are new."""
         owners = {scale_set_name(a.id): a.id for a in self.attempts}
-        there: dict[str, str] = {}
-        for found in self.scenario.cloud.list_existing(()):
-            owner = owners.get(found.name, "")
-            there |= {i.vm_id: owner for i in found.instances if owner and i.running}
-        for vm_id in self.machines.keys() - there.keys():
+        owner_of: dict[str, str] = {}
+        for scale_set in self.scenario.cloud.list_existing(()):
+            owner = owners.get(scale_set.name, "")
+            owner_of |= {i.vm_id: owner for i in scale_set.instances if owner and i.running}
+        for vm_id in self.machines.keys() - owner_of.keys():
             del self.machines[vm_id]
-        for vm_id in [v for v in there if v not in self.machines]:
-            self.machines[vm_id] = self._machine(vm_id, there[vm_id])
+        for vm_id in [v for v in owner_of if v not in self.machines]:
+            self.machines[vm_id] = self._machine(vm_id, owner_of[vm_id])
 
     def _machine(self, vm_id: str, attempt_id: str) -> Machine:
         scenario = self.scenario

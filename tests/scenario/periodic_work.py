@@ -47,20 +47,20 @@ def of(
     limited_cloud: RateLimitedCloud | None,
 ) -> Mapping[str, Work]:
     """Return the periodic work, by the names that plays use."""
-    asked = limited_cloud.region(ALL) if limited_cloud else cloud
-    queue = Admissions(engine=engine, cloud=asked, now=now, regions=(SPOT.region,))
+    queue_cloud = limited_cloud.region(ALL) if limited_cloud else cloud
+    queue = Admissions(engine=engine, cloud=queue_cloud, now=now, regions=(SPOT.region,))
     outside = StorageServices(
         store=store, prices=prices, account=StorageAccount(region=SPOT.region)
     )
-    places = (spot_pool_of(SPOT),)
-    told = FakeMarket(
-        listed_bands=dict.fromkeys(places, EvictionBand.TO_5),
-        listed_scores=dict.fromkeys(places, PlacementScore.HIGH),
+    pools = (spot_pool_of(SPOT),)
+    fake_market = FakeMarket(
+        listed_bands=dict.fromkeys(pools, EvictionBand.TO_5),
+        listed_scores=dict.fromkeys(pools, PlacementScore.HIGH),
     )
     day = BilledDay(
         day=now().date(), attempt_id="", category="", quantity=Decimal(1), amount=Decimal(1)
     )
-    market = MarketWatch(engine=engine, market=told, pools=places, now=now)
+    market = MarketWatch(engine=engine, market=fake_market, pools=pools, now=now)
     silent = [MarketUnavailable("Cost Management does not answer")]  # the first time
     bills = BillWatch(engine=engine, bills=FakeBills([day], fail_next=silent), now=now)
     # Metrics alone: by its events a life is judged.

@@ -47,12 +47,12 @@ class Census:
 
     def count_machines(self, cloud: FakeCloud, now: datetime) -> None:
         """Count what is there now, visible to the service or not."""
-        for found in cloud.list_existing(()):
-            for instance in found.instances:
-                born = instance.created_at or found.created_at or now
-                self.first.setdefault(instance.vm_id, born)
+        for scale_set in cloud.list_existing(()):
+            for instance in scale_set.instances:
+                created_at = instance.created_at or scale_set.created_at or now
+                self.first.setdefault(instance.vm_id, created_at)
                 self.last[instance.vm_id] = now
-                self.of[instance.vm_id] = found.name
+                self.of[instance.vm_id] = scale_set.name
 
 
 def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
@@ -60,10 +60,10 @@ def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
     rows = list(rows)
     live = Counter(r.job_id for r in rows if r.state not in ATTEMPT_ENDING)
     yield from (f"job {job} has {n} live attempts" for job, n in live.items() if n > 1)
-    odd = [r.id for r in rows if (r.state in ATTEMPT_ENDING) != (r.outcome is not None)]
-    yield from (f"{name}: the outcome is known from terminating on" for name in odd)
-    there = cloud.billed_names()
-    holding = [r for r in rows if r.state not in ATTEMPT_ENDING and scale_set_name(r.id) in there]
+    inconsistent = [r.id for r in rows if (r.state in ATTEMPT_ENDING) != (r.outcome is not None)]
+    yield from (f"{name}: the outcome is known from terminating on" for name in inconsistent)
+    billed = cloud.billed_names()
+    holding = [r for r in rows if r.state not in ATTEMPT_ENDING and scale_set_name(r.id) in billed]
     by_job = Counter(r.job_id for r in holding)
     yield from (f"job {job} holds machines of {n} attempts" for job, n in by_job.items() if n > 1)
 
@@ -85,9 +85,9 @@ def unknown(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
 
 
 async def unordered_news(
-    conn: AsyncConnection, job_id: str, heard: dict[str, tuple[int, int]]
+    conn: AsyncConnection, job_id: str, newest: dict[str, tuple[int, int]]
 ) -> list[str]:
-    """Return nodes of which the service believes older news than before; update ``heard``."""
+    """Return nodes of which the service believes older news than before; update ``newest``."""
     query = (
         select(nodes.c.id, nodes.c.epoch, nodes.c.heartbeat_seq)
         .join(attempts, attempts.c.id == nodes.c.attempt_id)
@@ -95,9 +95,9 @@ async def unordered_news(
     )
     broken = []
     for node_id, epoch, seq in (await conn.execute(query)).all():
-        if (epoch, seq) < heard.get(node_id, (0, 0)):
-            broken.append(f"{node_id}: {(epoch, seq)} is believed after {heard[node_id]}")
-        heard[node_id] = (epoch, seq)
+        if (epoch, seq) < newest.get(node_id, (0, 0)):
+            broken.append(f"{node_id}: {(epoch, seq)} is believed after {newest[node_id]}")
+        newest[node_id] = (epoch, seq)
     return broken
 
 
@@ -123,20 +123,20 @@ def unbilled(
     for row in costs:
         rows.setdefault(row.vm_id, []).append(row)
     for vm_id, first in census.first.items():
-        mine = rows.get(vm_id, [])
-        if not mine:
+        machine_rows = rows.get(vm_id, [])
+        if not machine_rows:
             if census.was_visible(vm_id, apart, slack):
                 yield f"machine {vm_id} of {census.of[vm_id]} has no row"
             continue
-        began, ended = (
-            min(r.started_at for r in mine),
-            max(r.ended_at or r.started_at for r in mine),
+        start, end = (
+            min(r.started_at for r in machine_rows),
+            max(r.ended_at or r.started_at for r in machine_rows),
         )
-        if began > first + apart or ended < census.last[vm_id] - apart:
-            was = f"{first:%T} to {census.last[vm_id]:%T}"
-            yield f"machine {vm_id} was there {was}, billed {began:%T} to {ended:%T}"
-        if ended > census.last[vm_id] + slack + apart:
-            yield f"machine {vm_id} billed {ended - census.last[vm_id]} too long"
+        if start > first + apart or end < census.last[vm_id] - apart:
+            lifetime = f"{first:%T} to {census.last[vm_id]:%T}"
+            yield f"machine {vm_id} was there {lifetime}, billed {start:%T} to {end:%T}"
+        if end > census.last[vm_id] + slack + apart:
+            yield f"machine {vm_id} billed {end - census.last[vm_id]} too long"
     yield from (f"machine {vm_id} was never there" for vm_id in rows.keys() - census.first.keys())
     yield from (f"machine {r.vm_id} is billed for ever" for r in costs if r.ended_at is None)
 
@@ -144,28 +144,28 @@ def unbilled(
 async def disorder(conn: AsyncConnection, job_id: str) -> list[str]:
     """Return events out of order: by time, or as moves that the life cycle does not have."""
     query = select(events).where(events.c.job_id == job_id).order_by(events.c.seq)
-    told = (await conn.execute(query)).all()
-    found = []
-    if [e.at for e in told] != sorted(e.at for e in told):
-        found.append("events are not in the order of their times")
+    event_rows = (await conn.execute(query)).all()
+    faults = []
+    if [e.at for e in event_rows] != sorted(e.at for e in event_rows):
+        faults.append("events are not in the order of their times")
     state = JobState.VALIDATING
     by_attempt: dict[str, AttemptState] = {}
-    for event in told:
+    for event in event_rows:
         kind, _, name = event.code.partition(".")
         if kind == "job" and name in list(JobState):
             if name not in JOB_MOVES[state]:
-                found.append(f"job: {state} -> {name}")
+                faults.append(f"job: {state} -> {name}")
             state = JobState(name)
         if kind == "attempt" and name in list(AttemptState):
             before = by_attempt.get(event.attempt_id, AttemptState.PENDING)
             if name not in ATTEMPT_MOVES[before]:
-                found.append(f"{event.attempt_id}: {before} -> {name}")
+                faults.append(f"{event.attempt_id}: {before} -> {name}")
             by_attempt[event.attempt_id] = AttemptState(name)
     rows = await attempt_rows.of_job(conn, job_id)
-    untold = [r.id for r in rows if by_attempt.get(r.id, AttemptState.PENDING) != r.state]
-    found += [f"{name}: its state has no event" for name in untold]
+    unreported = [r.id for r in rows if by_attempt.get(r.id, AttemptState.PENDING) != r.state]
+    faults += [f"{name}: its state has no event" for name in unreported]
     last = (await conn.execute(select(jobs.c.state).where(jobs.c.id == job_id))).scalar_one()
-    return found + ([f"job is {last}, told is {state}"] if last != state else [])
+    return faults + ([f"job is {last}, told is {state}"] if last != state else [])
 
 
 async def story(conn: AsyncConnection, job_id: str) -> dict[str, object]:

@@ -67,19 +67,19 @@ class Replicas:
             self.world, self.cloud, self.hook, self.world.clock, rate_limited=self.rate_limited
         )
 
-    async def send_request(self, method: str, url: str, **more: Any) -> httpx.Response | None:  # noqa: ANN401
+    async def send_request(self, method: str, url: str, **options: Any) -> httpx.Response | None:  # noqa: ANN401
         """Send a request; None when no answer came, or only a server error."""
-        return _useful(await self.turn(self.now.http.request(method, url, **more)))
+        return _useful(await self.turn(self.now.http.request(method, url, **options)))
 
-    async def ask_all(self, asked: Sequence[Mapping[str, Any]]) -> list[httpx.Response | None]:
+    async def ask_all(self, requests: Sequence[Mapping[str, Any]]) -> list[httpx.Response | None]:
         """Send requests at the same time, so that they share batched transactions."""
-        answers = await self.turn(_at_once(self.now.http, asked))
-        return [_useful(a) for a in answers] if answers else [None] * len(asked)
+        answers = await self.turn(_at_once(self.now.http, requests))
+        return [_useful(a) for a in answers] if answers else [None] * len(requests)
 
     async def turn(self, work: Coroutine[Any, Any, T]) -> T | None:
         """Let the replica do ``work``; return None when it died or stalled over it."""
         hook = self.now.hook
-        others = asyncio.all_tasks()
+        tasks_before = asyncio.all_tasks()
         task = asyncio.create_task(work)
         stopped = asyncio.create_task(hook.stopped.wait())
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
@@ -87,7 +87,7 @@ class Replicas:
         if hook.dead:  # whoever waits for a task that died would wait for ever
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await _those_beside_it_die(others)
+            await _those_beside_it_die(tasks_before)
             self._replace()
             return None
         if not task.done():
@@ -133,24 +133,28 @@ def start(
     """Start a fresh replica; only what is outside of a process is left of the one before."""
     hook.clock = world.clock
     engine = HookedEngine(world.parts.engine, hook)
-    seen, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
+    hooked_cloud, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
     parts = replace(world.parts, engine=engine, store=store, now=clock, long_poll=timedelta(0))
     checks = Preflights(engine=engine, store=store, checker=InlineChecker(), now=clock)
     parts = replace(parts, preflights=checks)
     reconcile = {"engine": engine, "store": store, "now": clock}
-    asked = RateLimitedCloud(engine=engine, cloud=seen, now=clock) if rate_limited else None
+    limited = (
+        RateLimitedCloud(engine=engine, cloud=hooked_cloud, now=clock) if rate_limited else None
+    )
     every, watch = world.attempts.pace.poll, HeartbeatVisibility()
     lister = (
-        Lister(engine=engine, cloud=asked.region(ALL), interval=every, now=clock) if asked else None
+        Lister(engine=engine, cloud=limited.region(ALL), interval=every, now=clock)
+        if limited
+        else None
     )
-    shared = {"cloud": seen, "limited_cloud": asked}
+    shared = {"cloud": hooked_cloud, "limited_cloud": limited}
     return Replica(
         hook=hook,
         http=client(make_app(parts)),
         jobs=replace(world.jobs, engine=engine, now=clock, preparation=preparation(parts)),
         attempts=replace(world.attempts, visibility=watch, lister=lister, **shared, **reconcile),  # type: ignore[arg-type]
         orphans=OrphanSweep(engine=engine, now=clock, **shared),  # type: ignore[arg-type]
-        periodic=periodic_work.of(engine, seen, store, parts.prices, clock, asked),
+        periodic=periodic_work.of(engine, hooked_cloud, store, parts.prices, clock, limited),
     )
 
 
@@ -159,20 +163,20 @@ def _useful(answer: httpx.Response | None) -> httpx.Response | None:
 
 
 async def _at_once(
-    http: httpx.AsyncClient, asked: Sequence[Mapping[str, Any]]
+    http: httpx.AsyncClient, requests: Sequence[Mapping[str, Any]]
 ) -> list[httpx.Response | None]:
-    requests = [http.request(**one) for one in asked]
+    calls = [http.request(**request) for request in requests]
     answers: list[httpx.Response | None] = []
-    for answer in await asyncio.gather(*requests, return_exceptions=True):
+    for answer in await asyncio.gather(*calls, return_exceptions=True):
         if isinstance(answer, BaseException) and not isinstance(answer, FAULTS):
             raise answer
         answers.append(answer if isinstance(answer, httpx.Response) else None)
     return answers
 
 
-async def _those_beside_it_die(others: set[asyncio.Task[Any]]) -> None:
+async def _those_beside_it_die(tasks_before: set[asyncio.Task[Any]]) -> None:
     """Cancel the other tasks of a replica that died, and wait for their end."""
-    theirs = asyncio.all_tasks() - others - {asyncio.current_task()}
-    for task in theirs:
+    tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(*theirs, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)

@@ -150,8 +150,8 @@ class Scenario:
         for job in self.jobs:
             if not job.job_id:
                 await job.submit()
-            for what in job.wished - job.done:
-                await job.request_command(what)
+            for action in job.wished - job.done:
+                await job.request_command(action)
             await self.play.turn(job)
         await self._serve()
         for job in self.jobs:
@@ -240,8 +240,8 @@ class Scenario:
 
     def broken_so_far(self) -> list[str]:
         """Return the promises that were seen to be broken while time passed."""
-        seen = [line for job in self.jobs for line in job.broken]
-        return seen + self.store.broken + self.watch.broken
+        broken = [line for job in self.jobs for line in job.broken]
+        return broken + self.store.broken + self.watch.broken
 
     async def _broken_promises(self) -> list[str]:
         broken, costs = self.broken_so_far(), []

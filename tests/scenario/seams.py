@@ -100,10 +100,10 @@ class Hook:
         if self.stalled.is_set():
             await self.released.wait()
 
-    async def reach(self, what: str) -> None:
+    async def reach(self, name: str) -> None:
         """Check the way to the outside before a call. Raises ConnectionLost."""
         await self.alive()
-        if what in self.cut:
+        if name in self.cut:
             raise ConnectionLost
 
     def calm(self) -> None:
@@ -111,14 +111,14 @@ class Hook:
         self.cut.clear()
         self.drag = 0.0
 
-    async def come_to(self, what: str, door: int = 0) -> int:
+    async def come_to(self, name: str, door: int = 0) -> int:
         """Begin a point; return its number."""
         await self.alive()
         batch = len(served()) > 1
-        before = sum((p.what, p.batch) == (what, batch) for p in self.points)
-        self.points.append(Point(what, door, batch, before + 1))
+        before = sum((p.what, p.batch) == (name, batch) for p in self.points)
+        self.points.append(Point(name, door, batch, before + 1))
         number = len(self.points)
-        if self._is_aim(what, at_door=False):
+        if self._is_aim(name, at_door=False):
             self.at = number
         if door and self.drag:
             self.clock.advance(seconds=self.drag)
@@ -140,11 +140,11 @@ class Hook:
         if self.harm is Harm.LOST:
             raise ConnectionLost
 
-    async def door(self, place: str = "") -> int:
+    async def door(self, name: str = "") -> int:
         """Begin a transaction; what stalls here holds no lock yet."""
         await self.alive()
         self.doors += 1
-        if self._is_aim(f"commit {place}", at_door=True):
+        if self._is_aim(f"commit {name}", at_door=True):
             self.at_door = self.doors
         if self.doors == self.at_door or (self.harm in STALLS and self._is_second()):
             self.second = None
@@ -178,17 +178,17 @@ class Hook:
         self.harm, self.then, self.struck, self.at = self.then, None, False, 0
         self.second = next(iter(served()[1:]), None)
 
-    def _is_aim(self, what: str, *, at_door: bool) -> bool:
+    def _is_aim(self, name: str, *, at_door: bool) -> bool:
         """Return whether this is the aim; a stall over a commit aims at its door."""
         if self.aim is None or at_door != bool(self.harm in STALLS and self.aim.door):
             return False
-        if (what, len(served()) > 1) != (self.aim.what, self.aim.batch):
+        if (name, len(served()) > 1) != (self.aim.what, self.aim.batch):
             return False
         self.met += 1
         return self.met == self.aim.nth
 
     def _is_second(self) -> bool:
-        return self.second is not None and any(one is self.second for one in served())
+        return self.second is not None and any(item is self.second for item in served())
 
 
 class ConnectionLost(Exception):
@@ -217,13 +217,13 @@ class HookedEngine(AsyncEngine):
 
     @asynccontextmanager
     async def begin(self) -> AsyncIterator[AsyncConnection]:
-        place = caller()
+        name = caller()
         await self._reach()
-        if place.endswith(_BY_THE_WALL_CLOCK):
+        if name.endswith(_BY_THE_WALL_CLOCK):
             async with super().connect() as conn, conn.begin():
                 yield conn
             return
-        door = await self.hook.door(place)
+        door = await self.hook.door(name)
         try:
             number = 0
             async with super().connect() as conn, conn.begin():
@@ -231,7 +231,7 @@ class HookedEngine(AsyncEngine):
                 await self.hook.alive()
                 xid = await conn.execute(text("select pg_current_xact_id_if_assigned()"))
                 if xid.scalar_one() is not None:  # it has written something
-                    number = await self.hook.come_to(f"commit {place}", door)
+                    number = await self.hook.come_to(f"commit {name}", door)
             if number:
                 await self.hook.end_point(number)
         except ConnectionLost as fault:
@@ -259,13 +259,13 @@ class Hooked:
         if not inspect.iscoroutinefunction(method):
             return method
 
-        async def call(*args: Any, **more: Any) -> Any:  # noqa: ANN401 - the same again
+        async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the same again
             try:
                 await self._hook.reach(self.way)
                 if name not in self.points:
-                    return await method(*args, **more)
+                    return await method(*args, **kwargs)
                 number = await self._hook.come_to(f"{name} {caller()}")
-                answer = await method(*args, **more)
+                answer = await method(*args, **kwargs)
                 await self._hook.end_point(number)
             except ConnectionLost as fault:
                 raise self.lost("The connection broke before the answer came.") from fault
@@ -280,9 +280,9 @@ class HookedCloud(Hooked):
     way, points, lost = "azure", frozenset({"create", "refill", "delete"}), CloudError
 
     async def list_owned(self) -> list[ScaleSet]:
-        found: list[ScaleSet] = await self.__getattr__("list_owned")()
+        scale_sets: list[ScaleSet] = await self.__getattr__("list_owned")()
         _tell_that_little_is_left()
-        return found
+        return scale_sets
 
     async def close(self) -> None:
         """Close nothing: the cloud outlives the replica."""
@@ -330,8 +330,8 @@ def caller() -> str:
     """Return the function of the service that calls: "reconciler/attempts/attempts.py _create"."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
-        _, found, place = frame.f_code.co_filename.rpartition("/service/")
-        if found:
-            return f"{place} {frame.f_code.co_name}"
+        _, separator, path = frame.f_code.co_filename.rpartition("/service/")
+        if separator:
+            return f"{path} {frame.f_code.co_name}"
         frame = frame.f_back
     return "outside"

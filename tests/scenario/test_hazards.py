@@ -56,9 +56,9 @@ async def test_a_model_that_is_committed_after_the_look_is_not_trained_again(
         undisturbed = Scenario(empty, PLAYS["undisturbed"])
         await undisturbed.expect(lambda: any(p.what == FENCE for p in undisturbed.hook.points))
     names = [p.what for p in undisturbed.hook.points]
-    look = names[: names.index(FENCE)].count(SIGHT)  # the one that decides to open
+    nth = names[: names.index(FENCE)].count(SIGHT)  # the one that decides to open
 
-    hook = Hook(aim=Point(SIGHT, nth=look), harm=Harm.RESTART)
+    hook = Hook(aim=Point(SIGHT, nth=nth), harm=Harm.RESTART)
     async with worlds.a_world(engine, database_url) as empty:
         scenario = Scenario(empty, PLAYS["undisturbed"], hook)
         (job,) = scenario.jobs
@@ -108,8 +108,8 @@ async def test_saves_that_lay_whole_when_the_supervisors_were_killed_are_committ
 
     def is_killed() -> bool:
         for machine in job.machines.values():
-            whole = any(save.whole for save in machine.outbox.values())
-            if whole and machine.boots == 1 and machine.vm_id not in killed:
+            has_complete_save = any(save.whole for save in machine.outbox.values())
+            if has_complete_save and machine.boots == 1 and machine.vm_id not in killed:
                 killed.add(machine.vm_id)
                 return True
         return False

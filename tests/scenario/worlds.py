@@ -76,14 +76,14 @@ async def a_world(engine: AsyncEngine, url: str) -> AsyncIterator[World]:
 
 async def live_at_random(url: str, seed: int) -> list[str]:
     """Live one life in which anything may happen; return the broken promises."""
-    dice = Random(seed)
-    life = RandomLife(dice)
+    rng = Random(seed)
+    life = RandomLife(rng)
     async with an_engine(url) as engine, a_world(engine, url) as world:
-        scenario = Scenario(world, life.play(), dice=dice)
+        scenario = Scenario(world, life.play(), dice=rng)
         scenario.kills_supervisor = life.kills_supervisor
-        if dice.random() < 0.5:
-            skews = dice.choice((SKEWS, SKEWS[:1], SKEWS[:1] * 2))
-            crew = Crew(world, scenario.cloud, dice, partial(restart, world.engine), skews=skews)
+        if rng.random() < 0.5:
+            skews = rng.choice((SKEWS, SKEWS[:1], SKEWS[:1] * 2))
+            crew = Crew(world, scenario.cloud, rng, partial(restart, world.engine), skews=skews)
             scenario.be_served_by(crew, APART, SLACK + HELD_UP)
             scenario.disturb = crew.disturb
         broken = await scenario.run()

@@ -43,13 +43,13 @@ class Product:
     http: httpx.AsyncClient
 
     async def submit(
-        self, epochs: int, data: bytes = DATA, *, batch_size: int = 8, **more: object
+        self, epochs: int, data: bytes = DATA, *, batch_size: int = 8, **overrides: object
     ) -> str:
         form = {"files": {"file": ("chats.jsonl", data)}, "data": {"purpose": "fine-tune"}}
         file = (await self.http.post("/files", **form)).raise_for_status().json()  # type: ignore[arg-type] # a form
         hyper = {"hyperparameters": {"n_epochs": epochs, "batch_size": batch_size}}
         method = {"type": "supervised", "supervised": hyper}
-        body = {**JOB, "method": method, "training_file": file["id"], **more}
+        body = {**JOB, "method": method, "training_file": file["id"], **overrides}
         answer = (await self.http.post("/fine_tuning/jobs", json=body)).raise_for_status()
         return str(answer.json()["id"])
 
@@ -61,9 +61,9 @@ class Product:
                 return None  # the service is being started again
             return None if answer.status_code == 503 else answer.raise_for_status().json()
 
-        found = await waiting.until(ask, lambda a: a is not None, interval=0.3, deadline=60)
-        assert found is not None
-        return found
+        json_body = await waiting.until(ask, lambda a: a is not None, interval=0.3, deadline=60)
+        assert json_body is not None
+        return json_body
 
     async def until(
         self, job_id: str, accept: Callable[[dict[str, Any]], bool], deadline: float = 180.0
@@ -83,10 +83,10 @@ class Product:
         await faults.evict_vm(self.stack, machine, notice=notice)
 
     async def attempts(self, job_id: str) -> list[dict[str, Any]]:
-        listed: list[dict[str, Any]] = (await self.get(f"/fine_tuning/jobs/{job_id}/attempts"))[
+        rows: list[dict[str, Any]] = (await self.get(f"/fine_tuning/jobs/{job_id}/attempts"))[
             "data"
         ]
-        return listed
+        return rows
 
 
 def saved_step(job: dict[str, Any]) -> int:

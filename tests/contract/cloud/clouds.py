@@ -58,7 +58,7 @@ class World:
     restore: Callable[[str], Awaitable[None]]
     arm: Callable[..., Awaitable[None]]  # (kind of fault, its members)
     clear: Callable[[], Awaitable[None]]
-    leave: Callable[..., Awaitable[None]]  # (name, mine): create a tagged resource, not a scale set
+    leave: Callable[..., Awaitable[None]]  # (name, owned): adds a tagged resource, no scale set
     until: Callable[..., Awaitable[ScaleSet]]
     print_to_console: Callable[[str, str, bytes], None]  # (scale set, instance id, text)
 
@@ -66,12 +66,12 @@ class World:
         """Wait until the scale set is visible (in ``phase``), and return it."""
         return await self.until(
             partial(_look, self.cloud, name),
-            lambda found: found is not None and phase in {None, found.phase},
+            lambda scale_set: scale_set is not None and phase in {None, scale_set.phase},
         )
 
     async def gone(self, name: str) -> None:
         """Wait until the scale set does not exist."""
-        await self.until(partial(_look, self.cloud, name), lambda found: found is None)
+        await self.until(partial(_look, self.cloud, name), lambda scale_set: scale_set is None)
 
 
 async def fake_world(clock: Clock) -> AsyncIterator[World]:
@@ -94,8 +94,8 @@ async def fake_world(clock: Clock) -> AsyncIterator[World]:
         cloud.sold_out_late.intersection_update({SCARCE})
         cloud.partial_capacity.clear()
 
-    async def leave(name: str, *, mine: bool) -> None:
-        tags = {OWNER_TAG: cloud.owner if mine else "neighbour"}
+    async def leave(name: str, *, owned: bool) -> None:
+        tags = {OWNER_TAG: cloud.owner if owned else "neighbour"}
         cloud.untracked.append(
             TaggedResource(kind=UNTRACKED_KIND, name=name, region="eastus", tags=tags)
         )
@@ -122,8 +122,8 @@ async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
     emulator.admin("capacity", full).raise_for_status()
 
     async def evict(name: str, instance_id: str, *, lingers: bool = False) -> None:
-        whom = {"scale_set": name, "instance_id": instance_id}
-        body = {**whom, "notice": False, "lingers": lingers}
+        target = {"scale_set": name, "instance_id": instance_id}
+        body = {**target, "notice": False, "lingers": lingers}
         emulator.admin("evict", body).raise_for_status()
 
     async def restore(name: str) -> None:
@@ -137,8 +137,8 @@ async def azure_world(emulator: Emulator) -> AsyncIterator[World]:
 
     owner = f"owner-{uuid4().hex}"
 
-    async def leave(name: str, *, mine: bool) -> None:
-        body = {"location": "eastus", "tags": {OWNER_TAG: owner if mine else "neighbour"}}
+    async def leave(name: str, *, owned: bool) -> None:
+        body = {"location": "eastus", "tags": {OWNER_TAG: owner if owned else "neighbour"}}
         with emulator.signed_in() as client:
             path = (
                 f"resourceGroups/{GROUP}/providers/{UNTRACKED_KIND}/{name}?api-version=2024-05-01"

@@ -63,8 +63,8 @@ class Arm:
 
     def will_answer(self, status: int, body: object = None, **headers: str) -> None:
         """Add a line; `_` in a header's name stands for `-`."""
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
-        self.script.append((status, named, body))
+        header_by_name = {name.replace("_", "-"): value for name, value in headers.items()}
+        self.script.append((status, header_by_name, body))
 
     async def answer(self, request: web.Request) -> web.Response:
         self.requests.append(request)
@@ -101,15 +101,15 @@ async def arm(tmp_path: Path) -> AsyncIterator[Arm]:
     authority.cert_pem.write_to_path(tmp_path / "ca.pem")
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     authority.issue_cert("localhost").configure_cert(context)
-    made = Arm(url="", ca_path=str(tmp_path / "ca.pem"))
+    server = Arm(url="", ca_path=str(tmp_path / "ca.pem"))
     application = web.Application()
-    application.router.add_route("*", "/{path:.*}", made.answer)
+    application.router.add_route("*", "/{path:.*}", server.answer)
     runner = web.AppRunner(application, shutdown_timeout=0)
     await runner.setup()
     await web.TCPSite(runner, "localhost", 0, ssl_context=context).start()
-    made.url = f"https://localhost:{runner.addresses[0][1]}"
-    yield made
-    made.over.set()
+    server.url = f"https://localhost:{runner.addresses[0][1]}"
+    yield server
+    server.over.set()
     await runner.cleanup()
 
 
@@ -117,21 +117,21 @@ async def arm(tmp_path: Path) -> AsyncIterator[Arm]:
 async def adapter(
     arm: Arm, credential: Credential | None = None, *, ca_path: str = "", call_seconds: float = 5
 ) -> AsyncIterator[AzureCloud]:
-    made = AzureCloud(
+    azure_cloud = AzureCloud(
         SETTINGS,
         credential or Credential(),
         base_url=arm.url,
         ca_path=ca_path or arm.ca_path,
         call_seconds=call_seconds,
     )
-    yield made
-    await made.close()
+    yield azure_cloud
+    await azure_cloud.close()
 
 
 @pytest.fixture
 async def cloud(arm: Arm) -> AsyncIterator[AzureCloud]:
-    async with adapter(arm) as made:
-        yield made
+    async with adapter(arm) as azure_cloud:
+        yield azure_cloud
 
 
 async def test_a_create_asks_for_nothing_to_be_there_and_is_not_polled(
@@ -149,19 +149,19 @@ async def test_a_create_asks_for_nothing_to_be_there_and_is_not_polled(
 
 
 async def test_remaining_calls_are_passed_on(arm: Arm) -> None:
-    left = {
+    counts_by_policy = {
         "Microsoft.Compute/HighCostGetVMScaleSetSubscriptionMaximum;%d": (900, 899),
         "Microsoft.Compute/HighCostGetVMScaleSetResource;%d": (3, 2),
     }
     for n in range(2):
-        told = ",".join(name % counts[n] for name, counts in left.items())
-        arm.will_answer(200, {"value": []}, **{remaining.HEADER: told})
+        header = ",".join(name % counts[n] for name, counts in counts_by_policy.items())
+        arm.will_answer(200, {"value": []}, **{remaining.HEADER: header})
     async with adapter(arm) as cloud:
-        with remaining.gather_remaining() as found:
+        with remaining.gather_remaining() as gathered:
             await cloud.list_owned()
         await cloud.list_owned()
 
-    assert found == {"HighCostGetVMScaleSet": 900}  # of the calls within, and of the region
+    assert gathered == {"HighCostGetVMScaleSet": 900}  # of the calls within, and of the region
 
 
 async def test_an_azure_that_does_not_answer_is_given_up(arm: Arm) -> None:
@@ -172,8 +172,8 @@ async def test_an_azure_that_does_not_answer_is_given_up(arm: Arm) -> None:
 
 
 async def test_an_azure_that_cannot_be_reached_is_worth_another_try(arm: Arm) -> None:
-    nobody = Arm(url="https://localhost:9", ca_path=arm.ca_path)
-    async with adapter(nobody) as cloud:
+    unreachable = Arm(url="https://localhost:9", ca_path=arm.ca_path)
+    async with adapter(unreachable) as cloud:
         with pytest.raises(CloudError, match="cannot be reached") as failed:
             await cloud.get("rk-1")
 
@@ -219,7 +219,7 @@ async def test_why_a_serial_log_cannot_be_fetched_is_told_without_its_sas() -> N
 
 
 @pytest.mark.parametrize(
-    ("call", "answers", "error", "words"),
+    ("call", "answers", "error", "message"),
     [
         ("create",
          [(409, _error("OperationNotAllowed", "exceeding approved LowPriorityCores quota"))],
@@ -240,7 +240,7 @@ async def test_a_refusal_is_asked_for_once_and_means_what_it_says_and_no_more(
     call: str,
     answers: list[tuple[int, object]],
     error: type[CloudError],
-    words: str,
+    message: str,
 ) -> None:
     for status, body in answers:
         arm.will_answer(status, body, Retry_After="30")
@@ -248,5 +248,5 @@ async def test_a_refusal_is_asked_for_once_and_means_what_it_says_and_no_more(
         await getattr(cloud, call)(SPEC if call == "create" else "rk-1")
 
     assert type(failed.value) is error
-    assert words in str(failed.value)
+    assert message in str(failed.value)
     assert len(arm.requests) == len(answers)

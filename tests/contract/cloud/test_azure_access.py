@@ -38,10 +38,10 @@ def settings(emulator: Emulator) -> Settings:
 async def test_the_service_reaches_market_and_bill_with_its_own_identity(
     emulator: Emulator,
 ) -> None:
-    ours = settings(emulator)
-    market, bills = azure_access.market(ours), azure_access.bills(ours)
+    configured = settings(emulator)
+    market, bills = azure_access.market(configured), azure_access.bills(configured)
 
-    bands = await market.bands(ours.spot_pools)
+    bands = await market.bands(configured.spot_pools)
     billed = await bills.billed(date(2026, 1, 1), date(2026, 1, 2))
     await market.close()
     await bills.close()
@@ -60,12 +60,12 @@ async def test_a_service_without_azure_has_a_market_and_bills_that_say_nothing(
 
 
 async def test_models_are_registered_only_where_a_workspace_is_named(emulator: Emulator) -> None:
-    ours = settings(emulator)
-    named = ours.model_copy(update={"azureml_workspace": "ws"})
+    unnamed = settings(emulator)
+    named = unnamed.model_copy(update={"azureml_workspace": "ws"})
     alone = named.model_copy(update={"cloud": "fake"})
-    found = azure_access.models(named)
-    assert isinstance(found, AzureMlCloud)
-    await found.close()
+    registry = azure_access.models(named)
+    assert isinstance(registry, AzureMlCloud)
+    await registry.close()
 
-    assert azure_access.models(ours) is None
+    assert azure_access.models(unnamed) is None
     assert isinstance(azure_access.models(alone), FakeRegistry)

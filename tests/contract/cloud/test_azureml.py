@@ -50,12 +50,12 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[Space]:
     """Yield each kind of workspace; ``named`` uses an existing cluster."""
     form = request.param
-    async for made in (
+    async for workspace in (
         fake_space(clock)
         if form == "fake"
         else emulated_space(request.getfixturevalue("azure"), named=form == "named")
     ):
-        yield made
+        yield workspace
 
 
 async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
@@ -63,11 +63,11 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
     before = await space.made(spec)
     await space.preempt(spec.name, before.instances[0].vm_id)
 
-    seen = await space.seen(
+    scale_set = await space.seen(
         spec.name, lambda s: s is not None and sum(i.running for i in s.instances) < 2
     )
-    assert seen is not None
-    assert before.instances[0].vm_id not in [i.vm_id for i in seen.instances if i.running]
+    assert scale_set is not None
+    assert before.instances[0].vm_id not in [i.vm_id for i in scale_set.instances if i.running]
 
 
 async def test_one_for_which_there_is_no_room_says_so(space: Space) -> None:
@@ -75,14 +75,14 @@ async def test_one_for_which_there_is_no_room_says_so(space: Space) -> None:
     await space.cloud.create(spec)
 
     async def look() -> object:
-        found = await space.look(spec.name)
-        if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
+        scale_set = await space.look(spec.name)
+        if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
             await space.cloud.create(spec)
-        return found
+        return scale_set
 
-    seen = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
-    assert seen.failure is ScaleSetFailure.NO_CAPACITY
-    assert not any(i.running for i in seen.instances)
+    failed = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
+    assert failed.failure is ScaleSetFailure.NO_CAPACITY
+    assert not any(i.running for i in failed.instances)
 
 
 async def test_a_deleted_one_is_seen_to_be_gone(space: Space) -> None:
@@ -115,23 +115,23 @@ async def test_its_cores_are_counted_by_themselves(space: Space) -> None:
     assert after.used == before.used + 2 * 24
 
 
-@pytest.mark.parametrize("place", [("renamed", GROUP), ("ws", "renamed")])
+@pytest.mark.parametrize("workspace", [("renamed", GROUP), ("ws", "renamed")])
 async def test_a_workspace_that_is_not_found_does_not_mean_that_its_clusters_are_gone(
-    azure: Emulator, place: tuple[str, str]
+    azure: Emulator, workspace: tuple[str, str]
 ) -> None:
     async for space in emulated_space(azure):
         spec = a_spec()
         await space.made(spec)
-        lost = workspaces.sign_in(azure, "owner", {}, *place)
-        said = partial(pytest.raises, Misconfigured, match="REKINDLE_AZUREML_WORKSPACE")
-        for ask in (lost.get, lost.delete):
-            with said():
+        cloud = workspaces.sign_in(azure, "owner", {}, *workspace)
+        refused = partial(pytest.raises, Misconfigured, match="REKINDLE_AZUREML_WORKSPACE")
+        for ask in (cloud.get, cloud.delete):
+            with refused():
                 await ask(spec.name)
-        with said():
-            await lost.create(spec)
-        with said():
-            await lost.list_owned()
-        await lost.close()
+        with refused():
+            await cloud.create(spec)
+        with refused():
+            await cloud.list_owned()
+        await cloud.close()
 
         assert len((await space.cloud.get(spec.name)).instances) == 2
 
@@ -153,16 +153,16 @@ async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_
     async for space in emulated_space(azure):
         spec = a_spec()
         await space.made(spec)
-        ours = settings(azure).model_copy(
+        configured = settings(azure).model_copy(
             update={"azureml_workspace": "ws", "deployment": space.owner}
         )
-        assert not ours.has_azureml
-        cloud = azure_access.cloud(ours, clock)
-        listed = await cloud.list_owned()
+        assert not configured.has_azureml
+        cloud = azure_access.cloud(configured, clock)
+        clusters = await cloud.list_owned()
         await cloud.delete(spec.name)
         await space.seen(spec.name, lambda s: s is None)
 
-        assert [s.name for s in listed] == [spec.name]
+        assert [s.name for s in clusters] == [spec.name]
         with pytest.raises(ScaleSetNotFound):
             await cloud.get(spec.name)
         await cloud.close()
@@ -170,17 +170,17 @@ async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_
 
 @pytest.fixture
 async def named(azure: Emulator) -> AsyncIterator[Space]:
-    async for made in emulated_space(azure, named=True):
-        yield made
+    async for workspace in emulated_space(azure, named=True):
+        yield workspace
 
 
 @pytest.fixture
 def client(azure: Emulator) -> Iterator[httpx.Client]:
     """Yield a client of the team that owns the clusters."""
-    with azure.signed_in() as made:
+    with azure.signed_in() as http:
         body = {"properties": {"image": IMAGE}}
-        made.put(ENVIRONMENT, params=OLD, json=body).raise_for_status()
-        yield made
+        http.put(ENVIRONMENT, params=OLD, json=body).raise_for_status()
+        yield http
 
 
 def show_cluster(client: httpx.Client, path: str) -> Any:  # noqa: ANN401 - JSON
@@ -204,13 +204,13 @@ async def test_others_on_the_cluster_are_left_alone(
     team = team_cluster(azure, SPOT, most=3)
     cloud = workspaces.sign_in(azure, named.owner, {SPOT: team})
     spec, path = a_spec(), f"{WORKSPACE}/computes/{team}"
-    theirs = job(said="exec sleep 600", computeId=path)
-    put(client, f"{JOBS}/theirs", theirs)
-    seen = await replace(named, cloud=cloud).made(spec)
+    other_job = job(said="exec sleep 600", computeId=path)
+    put(client, f"{JOBS}/theirs", other_job)
+    scale_set = await replace(named, cloud=cloud).made(spec)
     await cloud.delete(spec.name)
     await named.seen(spec.name, lambda s: s is None)
 
-    assert len(seen.instances) == 2
+    assert len(scale_set.instances) == 2
     assert show_cluster(client, f"{JOBS}/theirs")["properties"]["status"] == "Running"
     assert show_cluster(client, path)["properties"]["provisioningState"] == "Succeeded"
     assert ours(client) <= existing  # clusters of other tests
@@ -236,13 +236,13 @@ async def test_a_job_is_found_and_ended_when_the_settings_name_its_cluster_no_mo
 async def test_the_settings_name_the_cluster(azure: Emulator, clock: Clock, named: Space) -> None:
     team = team_cluster(azure, SPOT)
     offered = f"{SPOT.vm_size}@{SPOT.region}:azureml={team}"
-    told = settings(azure).model_dump() | {"azureml_workspace": "ws", "offerings": offered}
-    cloud = azure_access.cloud(type(settings(azure))(**told), clock)
+    values = settings(azure).model_dump() | {"azureml_workspace": "ws", "offerings": offered}
+    cloud = azure_access.cloud(type(settings(azure))(**values), clock)
     spec = a_spec()
     await cloud.create(spec)
 
-    found = await cloud.get(spec.name)
-    assert (found.phase, found.name) == (ScaleSetPhase.CREATING, spec.name)
+    scale_set = await cloud.get(spec.name)
+    assert (scale_set.phase, scale_set.name) == (ScaleSetPhase.CREATING, spec.name)
     await cloud.delete(spec.name)
     await cloud.close()
 
@@ -250,18 +250,20 @@ async def test_the_settings_name_the_cluster(azure: Emulator, clock: Clock, name
 async def test_a_job_that_failed_says_why_until_it_is_deleted(named: Space) -> None:
     spec = replace(a_spec(), image="example/unknown:1")
     await named.cloud.create(spec)
-    seen = await named.seen(spec.name, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
+    scale_set = await named.seen(
+        spec.name, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED
+    )
     await named.cloud.delete(spec.name)
 
-    assert seen is not None
-    assert seen.failure is ScaleSetFailure.MISCONFIGURED
-    assert "REKINDLE_TRAINER_IMAGE" in seen.error_message
+    assert scale_set is not None
+    assert scale_set.failure is ScaleSetFailure.MISCONFIGURED
+    assert "REKINDLE_TRAINER_IMAGE" in scale_set.error_message
     with pytest.raises(ScaleSetNotFound):
         await named.cloud.get(spec.name)
 
 
 @pytest.mark.parametrize(
-    ("offering", "nodes", "error", "said"),
+    ("offering", "nodes", "error", "message"),
     [
         (SPOT, 3, InsufficientCapacity, "--max-instances 3"),
         (replace(SPOT, vm_size="Standard_ND96asr_v4"), 1, Misconfigured, "REKINDLE_OFFERINGS says"),
@@ -269,10 +271,10 @@ async def test_a_job_that_failed_says_why_until_it_is_deleted(named: Space) -> N
     ],
 )
 async def test_a_cluster_that_does_not_fit_is_refused_with_what_to_do(
-    azure: Emulator, offering: Offering, nodes: int, error: type[Exception], said: str
+    azure: Emulator, offering: Offering, nodes: int, error: type[Exception], message: str
 ) -> None:
     cloud = workspaces.sign_in(azure, "owner", {offering: team_cluster(azure, SPOT)})
-    with pytest.raises(error, match=said):
+    with pytest.raises(error, match=message):
         await cloud.create(a_spec(offering, nodes))
     await cloud.close()
 
@@ -309,14 +311,18 @@ async def test_a_cluster_comes_up_once_with_all_its_nodes(space: Space) -> None:
     spec = a_spec()
     with pytest.raises(NoSerialLog):
         await space.cloud.serial_log(spec.name, "0")
-    seen = await space.made(spec)
+    scale_set = await space.made(spec)
     await space.cloud.create(spec)
-    await space.cloud.refill(spec.name, 2, useless=[seen.instances[0].vm_id])  # left to Azure
+    await space.cloud.refill(spec.name, 2, useless=[scale_set.instances[0].vm_id])  # left to Azure
 
-    assert seen.name == spec.name
-    assert len({i.vm_id for i in seen.instances if i.running}) == 2
-    assert (seen.engine, seen.region, seen.vm_size) == (Engine.AZUREML, "eastus", SPOT.vm_size)
-    assert seen.capacity_type is SPOT.capacity_type
-    assert seen.tags[ATTEMPT_TAG] == spec.tags[ATTEMPT_TAG]
-    assert await space.cloud.get(spec.name) == seen
+    assert scale_set.name == spec.name
+    assert len({i.vm_id for i in scale_set.instances if i.running}) == 2
+    assert (scale_set.engine, scale_set.region, scale_set.vm_size) == (
+        Engine.AZUREML,
+        "eastus",
+        SPOT.vm_size,
+    )
+    assert scale_set.capacity_type is SPOT.capacity_type
+    assert scale_set.tags[ATTEMPT_TAG] == spec.tags[ATTEMPT_TAG]
+    assert await space.cloud.get(spec.name) == scale_set
     assert [(s.name, s.capacity) for s in await space.cloud.list_owned()] == [(spec.name, 2)]

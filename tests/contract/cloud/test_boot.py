@@ -35,13 +35,13 @@ async def test_every_node_starts_the_container_with_its_configuration(emulator: 
         files = [Path(m["folder"]) / "fs/mnt/rekindle/seen.json" for m in machines]
         return [file.read_text() for file in files if file.exists()]
 
-    await until(look, lambda seen: seen == [CONFIG, CONFIG], interval=0.05)
+    await until(look, lambda configs: configs == [CONFIG, CONFIG], interval=0.05)
     await cloud.delete(name)
     await cloud.close()
 
 
 @pytest.mark.parametrize(
-    ("code", "words"),
+    ("code", "message"),
     [
         ("unauthorized", "unauthorized: authentication required"),
         ("not_found", "manifest unknown"),
@@ -50,7 +50,7 @@ async def test_every_node_starts_the_container_with_its_configuration(emulator: 
     ],
 )
 async def test_why_an_image_cannot_be_pulled_is_in_the_serial_log(
-    emulator: Emulator, code: str, words: str
+    emulator: Emulator, code: str, message: str
 ) -> None:
     name = f"rk-{uuid4().hex[:26]}"
     fault = {"kind": "pull_fails", "path": name, "code": code}
@@ -64,7 +64,7 @@ async def test_why_an_image_cannot_be_pulled_is_in_the_serial_log(
         except NoSerialLog:
             return ""
 
-    text = await until(look, lambda seen: "pull_image failed" in seen, interval=0.05)
-    assert words in text
+    text = await until(look, lambda log: "pull_image failed" in log, interval=0.05)
+    assert message in text
     await cloud.delete(name)
     await cloud.close()

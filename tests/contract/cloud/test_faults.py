@@ -75,9 +75,9 @@ async def test_a_create_whose_answer_was_lost_may_be_repeated(
         await world.cloud.create(spec)
     await world.clear()
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name, READY)
+    scale_set = await world.seen(spec.name, READY)
 
-    assert [i.instance_id for i in seen.instances] == ["0", "1", "2"]
+    assert [i.instance_id for i in scale_set.instances] == ["0", "1", "2"]
     assert [s.name for s in await world.cloud.list_owned()] == [spec.name]
 
 
@@ -86,10 +86,10 @@ async def test_a_scale_set_that_came_up_in_part_shows_what_it_costs(
 ) -> None:
     await world.arm("partial", instances=2, count=1)
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name, FAILED)
+    scale_set = await world.seen(spec.name, FAILED)
 
-    assert [i.instance_id for i in seen.instances] == ["0", "1"]
-    assert seen.error_code == "AllocationFailed"
+    assert [i.instance_id for i in scale_set.instances] == ["0", "1"]
+    assert scale_set.error_code == "AllocationFailed"
     await world.cloud.delete(spec.name)
     await world.gone(spec.name)
 
@@ -109,9 +109,9 @@ async def test_an_operation_that_fails_after_acceptance_says_what_that_means(
 ) -> None:
     await world.arm("allocation_failed", code=code, delay=0.2, count=1)
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name, FAILED)
+    scale_set = await world.seen(spec.name, FAILED)
 
-    assert (seen.error_code, seen.failure, seen.instances) == (code, kind, ())
+    assert (scale_set.error_code, scale_set.failure, scale_set.instances) == (code, kind, ())
 
 
 async def test_those_that_failed_may_stay_in_the_list_and_are_replaced(
@@ -120,17 +120,17 @@ async def test_those_that_failed_may_stay_in_the_list_and_are_replaced(
     code = "NetworkingInternalOperationError"
     await world.arm("failed_instances", instances=2, code=code, count=1)
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name, FAILED)
+    failed = await world.seen(spec.name, FAILED)
     await world.clear()
 
     async def filled() -> int:
-        found = await world.cloud.get(spec.name)
-        if sum(i.running for i in found.instances) < 3:
+        scale_set = await world.cloud.get(spec.name)
+        if sum(i.running for i in scale_set.instances) < 3:
             await world.cloud.refill(spec.name, 3)
-        return len([i for i in found.instances if i.running])
+        return len([i for i in scale_set.instances if i.running])
 
-    assert [i.running for i in seen.instances] == [True, True, False]
-    assert (seen.error_code, seen.failure) == (code, ScaleSetFailure.TRANSIENT)
+    assert [i.running for i in failed.instances] == [True, True, False]
+    assert (failed.error_code, failed.failure) == (code, ScaleSetFailure.TRANSIENT)
     await world.until(filled, lambda running: running == 3)
     after = await world.cloud.get(spec.name)
     assert {i.instance_id for i in after.instances} == {"0", "1", "3"}
@@ -143,7 +143,8 @@ async def test_machines_that_have_come_run_while_the_others_are_still_being_made
     await world.cloud.create(spec)
     await world.seen(spec.name)
     early = await world.until(
-        lambda: world.cloud.get(spec.name), lambda seen: any(i.running for i in seen.instances)
+        lambda: world.cloud.get(spec.name),
+        lambda scale_set: any(i.running for i in scale_set.instances),
     )
     await world.cloud.refill(spec.name, 3)  # it is under way: this adds none
     await world.clear()
@@ -178,7 +179,7 @@ async def test_a_restored_instance_has_an_id_that_was_never_used(
     async def ids() -> list[str]:
         return [i.instance_id for i in (await world.cloud.get(spec.name)).instances]
 
-    await world.until(ids, lambda found: found == ["0", "1", "3"])
+    await world.until(ids, lambda instance_ids: instance_ids == ["0", "1", "3"])
 
 
 async def test_the_cloud_says_when_it_took_the_order(world: World, spec: ScaleSetSpec) -> None:
@@ -192,7 +193,7 @@ async def test_the_cloud_says_when_it_took_the_order(world: World, spec: ScaleSe
 
 
 @pytest.mark.parametrize(
-    ("fault", "refusal", "code", "words"),
+    ("fault", "refusal", "code", "message"),
     [
         ({"kind": "sku_not_available", "region": "eastus"}, InsufficientCapacity,
          "SkuNotAvailable", ""),
@@ -207,7 +208,7 @@ async def test_a_size_may_be_sold_out_for_a_moment(
     fault: dict[str, str],
     refusal: type[InsufficientCapacity | Misconfigured],
     code: str,
-    words: str,
+    message: str,
 ) -> None:
     """Or a quota is used up, or a policy denies it: each is named, and the next call succeeds."""
     await world.arm(**fault, count=1)
@@ -215,7 +216,7 @@ async def test_a_size_may_be_sold_out_for_a_moment(
         await world.cloud.create(spec)
 
     assert refused.value.code == code
-    assert words in str(refused.value)
+    assert message in str(refused.value)
     await _up(world, spec)
 
 

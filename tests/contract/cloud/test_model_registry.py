@@ -37,9 +37,9 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
     if request.param == "fake":
         yield _fake()
         return
-    made = _emulated(request.getfixturevalue("azure"))
-    yield made
-    await made.seam.close()
+    registry = _emulated(request.getfixturevalue("azure"))
+    yield registry
+    await registry.seam.close()
 
 
 def _fake() -> Registry:
@@ -58,9 +58,9 @@ def _emulated(azure: Emulator) -> Registry:
     async def look(model: RegisteredModel) -> RegisteredModel:
         path = f"{WORKSPACE}/models/{model.name}/versions/{model.version}"
         with azure.signed_in() as client:
-            found = client.get(path, params=OLD).raise_for_status().json()["properties"]
-        assert found["modelType"] == "custom_model"
-        return replace(model, url=found["modelUri"], tags=found["tags"])
+            properties = client.get(path, params=OLD).raise_for_status().json()["properties"]
+        assert properties["modelType"] == "custom_model"
+        return replace(model, url=properties["modelUri"], tags=properties["tags"])
 
     def break_off() -> None:
         fault = {"kind": "error", "path": "/models/", "status": 500, "count": 2}
@@ -84,6 +84,6 @@ async def test_a_registry_that_fails_says_so(place: Registry) -> None:
 
 async def test_a_model_is_registered_once_with_its_folder_and_tags(place: Registry) -> None:
     model = a_model()
-    for again in (model, model, replace(model, url=f"{BLOB}/elsewhere")):
-        await place.seam.register(again)
+    for registration in (model, model, replace(model, url=f"{BLOB}/elsewhere")):
+        await place.seam.register(registration)
         assert await place.look(model) == model

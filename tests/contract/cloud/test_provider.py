@@ -29,14 +29,16 @@ def spec() -> ScaleSetSpec:
 async def until_full(world: World, name: str) -> ScaleSet:
     return await world.until(
         lambda: world.cloud.get(name),
-        lambda seen: seen.phase is READY and sum(i.running for i in seen.instances) == 3,
+        lambda scale_set: (
+            scale_set.phase is READY and sum(i.running for i in scale_set.instances) == 3
+        ),
     )
 
 
 async def until_two_are_left(world: World, name: str) -> ScaleSet:
     return await world.until(
         lambda: world.cloud.get(name),
-        lambda seen: seen.phase is READY and len(seen.instances) == 2,
+        lambda scale_set: scale_set.phase is READY and len(scale_set.instances) == 2,
     )
 
 
@@ -45,28 +47,30 @@ async def test_a_scale_set_that_is_created_again_and_again_comes_up_once_with_al
 ) -> None:
     await world.cloud.create(spec)
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name, READY)
+    scale_set = await world.seen(spec.name, READY)
     await world.cloud.create(spec)
 
-    assert [i.name for i in seen.instances] == [f"{spec.name}_{n}" for n in (0, 1, 2)]
-    assert [i.instance_id for i in seen.instances] == ["0", "1", "2"]
-    assert len({i.vm_id for i in seen.instances} - {""}) == 3
-    assert all(i.running for i in seen.instances)
-    assert seen.tags[ATTEMPT_TAG] == "att-1"
-    assert OWNER_TAG in seen.tags
-    assert await world.cloud.get(spec.name) == seen
+    assert [i.name for i in scale_set.instances] == [f"{spec.name}_{n}" for n in (0, 1, 2)]
+    assert [i.instance_id for i in scale_set.instances] == ["0", "1", "2"]
+    assert len({i.vm_id for i in scale_set.instances} - {""}) == 3
+    assert all(i.running for i in scale_set.instances)
+    assert scale_set.tags[ATTEMPT_TAG] == "att-1"
+    assert OWNER_TAG in scale_set.tags
+    assert await world.cloud.get(spec.name) == scale_set
     assert [s.name for s in await world.cloud.list_owned()] == [spec.name]
 
 
 async def test_the_list_of_all_shows_where_and_how_each_was_bought(world: World) -> None:
-    dear = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
-    for offering in (SPOT, dear):
-        made = a_spec(offering=offering)
-        await world.cloud.create(made)
-        await world.seen(made.name)
+    on_demand = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
+    for offering in (SPOT, on_demand):
+        spec = a_spec(offering=offering)
+        await world.cloud.create(spec)
+        await world.seen(spec.name)
 
     bought = [(s.region, s.vm_size, s.capacity_type) for s in await world.cloud.list_owned()]
-    assert sorted(bought) == sorted((o.region, o.vm_size, o.capacity_type) for o in (SPOT, dear))
+    assert sorted(bought) == sorted(
+        (o.region, o.vm_size, o.capacity_type) for o in (SPOT, on_demand)
+    )
 
 
 async def test_it_may_be_refused_at_once(world: World) -> None:
@@ -82,9 +86,9 @@ async def test_it_may_be_refused_at_once(world: World) -> None:
 async def test_one_that_failed_is_there_until_it_is_deleted(world: World) -> None:
     spec = a_spec(offering=SCARCE)
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name, FAILED)
-    assert (seen.error_code, seen.instances) == ("AllocationFailed", ())
-    assert seen.error_message
+    scale_set = await world.seen(spec.name, FAILED)
+    assert (scale_set.error_code, scale_set.instances) == ("AllocationFailed", ())
+    assert scale_set.error_message
     assert [s.phase for s in await world.cloud.list_owned()] == [FAILED]
 
     await world.cloud.delete(spec.name)
@@ -97,13 +101,13 @@ async def test_evicted_instances_are_gone_and_are_not_brought_back_by_creating_i
 ) -> None:
     await world.cloud.create(spec)
     before = await world.seen(spec.name, READY)
-    (listed,) = await world.cloud.list_owned()
+    (scale_set,) = await world.cloud.list_owned()
     await world.evict(spec.name, "1")
     after = await world.cloud.get(spec.name)
     (listed_after,) = await world.cloud.list_owned()
     await world.cloud.create(spec)
 
-    assert (listed.phase, listed.capacity) == (READY, 3)
+    assert (scale_set.phase, scale_set.capacity) == (READY, 3)
     assert (listed_after.phase, listed_after.capacity) == (READY, 2)
     assert (after.phase, after.instances) == (READY, (before.instances[0], before.instances[2]))
     assert (await world.seen(spec.name, READY)).instances == after.instances
@@ -140,15 +144,16 @@ async def test_a_machine_that_lingers_is_deleted_before_it_is_replaced(
     await world.seen(spec.name, READY)
     await world.evict(spec.name, "2", lingers=True)
     lingering = await world.until(
-        lambda: world.cloud.get(spec.name), lambda seen: sum(i.running for i in seen.instances) == 2
+        lambda: world.cloud.get(spec.name),
+        lambda scale_set: sum(i.running for i in scale_set.instances) == 2,
     )
     await world.cloud.refill(spec.name, 3)
-    left = await until_two_are_left(world, spec.name)
+    remaining = await until_two_are_left(world, spec.name)
     await world.cloud.refill(spec.name, 3)
     after = await until_full(world, spec.name)
 
     assert [i.running for i in lingering.instances] == [True, True, False]
-    assert [i.instance_id for i in left.instances] == ["0", "1"]
+    assert [i.instance_id for i in remaining.instances] == ["0", "1"]
     assert [i.instance_id for i in after.instances] == ["0", "1", "3"]
 
 
@@ -175,11 +180,11 @@ async def test_a_running_machine_that_is_of_no_use_is_deleted_before_it_is_repla
     await world.cloud.create(spec)
     before = await world.seen(spec.name, READY)
     await world.cloud.refill(spec.name, 3, [before.instances[1].vm_id])
-    left = await until_two_are_left(world, spec.name)
+    remaining = await until_two_are_left(world, spec.name)
     await world.cloud.refill(spec.name, 3)
     after = await until_full(world, spec.name)
 
-    assert left.instances == (before.instances[0], before.instances[2])
+    assert remaining.instances == (before.instances[0], before.instances[2])
     assert [i.instance_id for i in after.instances] == ["0", "2", "3"]
     first, _, newest = [i.created_at for i in after.instances]
     assert first is not None
@@ -221,8 +226,8 @@ async def test_one_that_is_still_being_created_runs_nothing_and_can_be_deleted(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    seen = await world.seen(spec.name)
-    assert (seen.phase, any(i.running for i in seen.instances)) == (CREATING, False)
+    scale_set = await world.seen(spec.name)
+    assert (scale_set.phase, any(i.running for i in scale_set.instances)) == (CREATING, False)
     await world.cloud.delete(spec.name)
     assert (await world.cloud.get(spec.name)).phase is DELETING
 
@@ -260,13 +265,13 @@ async def test_what_carries_our_tag_and_is_no_scale_set_is_listed_page_by_page(
     await world.seen(spec.name)
     names = {f"left-{spec.name}-{n}" for n in range(3)}
     for name in sorted(names):
-        await world.leave(name, mine=True)
-    await world.leave(f"theirs-{spec.name}", mine=False)
-    found = await world.cloud.list_tagged()
+        await world.leave(name, owned=True)
+    await world.leave(f"theirs-{spec.name}", owned=False)
+    resources = await world.cloud.list_tagged()
 
-    assert {r.name for r in found} == names
-    assert {(r.kind, r.region) for r in found} == {(UNTRACKED_KIND, "eastus")}
-    assert all(OWNER_TAG in r.tags for r in found)
+    assert {r.name for r in resources} == names
+    assert {(r.kind, r.region) for r in resources} == {(UNTRACKED_KIND, "eastus")}
+    assert all(OWNER_TAG in r.tags for r in resources)
 
 
 async def test_cores_of_spot_machines_are_used_until_they_are_deleted(world: World) -> None:

@@ -55,13 +55,16 @@ class Space:
         """Create it by repeated calls, as the reconciler does; return it once all nodes run."""
 
         async def look() -> ScaleSet | None:
-            found = await self.look(spec.name)
-            if found is None or found.phase is ScaleSetPhase.INCOMPLETE:
+            scale_set = await self.look(spec.name)
+            if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
                 await self.cloud.create(spec)
-            return found
+            return scale_set
 
-        def is_whole(found: ScaleSet | None) -> bool:
-            return found is not None and sum(map(_runs, found.instances)) == spec.instance_count
+        def is_whole(scale_set: ScaleSet | None) -> bool:
+            return (
+                scale_set is not None
+                and sum(map(_runs, scale_set.instances)) == spec.instance_count
+            )
 
         return await self.until(look, is_whole)
 
@@ -150,9 +153,9 @@ async def emulated_space(emulator: Emulator, *, named: bool = False) -> AsyncIte
 
     async def preempt(name: str, node: str) -> None:
         machines = emulator.virtual_machines()
-        (one,) = (m for m in machines if m["vm_id"].replace("-", "") in node)
-        whom = {"scale_set": one["scale_set"], "instance_id": one["instance_id"]}
-        emulator.admin("evict", {**whom, "notice": False}).raise_for_status()
+        (machine,) = (m for m in machines if m["vm_id"].replace("-", "") in node)
+        target = {"scale_set": machine["scale_set"], "instance_id": machine["instance_id"]}
+        emulator.admin("evict", {**target, "notice": False}).raise_for_status()
 
     yield Space(
         cloud=cloud,

@@ -25,9 +25,9 @@ ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
 
 @pytest.fixture
 async def prices(price_list: PriceList) -> AsyncIterator[RetailPrices]:
-    made = RetailPrices(base_url=price_list.url)
-    yield made
-    await made.close()
+    retail_prices = RetailPrices(base_url=price_list.url)
+    yield retail_prices
+    await retail_prices.close()
 
 
 @pytest.mark.parametrize("page", ["", "<html>", "[]", "{}", '{"Items": {}}'])
@@ -73,19 +73,19 @@ async def test_storage_is_priced_by_the_meters_of_its_tier_and_redundancy(
         _meter("Cool LRS", "Cool LRS List and Create Container Operations", "9"),
     )
 
-    listed = await prices.storage(StorageAccount(region="eastus", redundancy="LRS"))
+    storage_prices = await prices.storage(StorageAccount(region="eastus", redundancy="LRS"))
 
     assert price_list.filters == [
         "serviceName eq 'Storage' and productName eq 'General Block Blob v2'"
         " and armRegionName eq 'eastus' and priceType eq 'Consumption'"
     ]
-    cool, table = listed.tiers[AccessTier.COOL], TABLE.tiers[AccessTier.COOL]
+    cool, table = storage_prices.tiers[AccessTier.COOL], TABLE.tiers[AccessTier.COOL]
     assert (cool.month, cool.retrieval) == (Decimal("0.015"), Decimal("0.02"))
     assert (cool.reads, cool.writes) == (table.reads, table.writes)
-    assert listed.tiers[AccessTier.HOT].month == Decimal("0.018")
-    assert listed.tiers[AccessTier.ARCHIVE].retrieval == Decimal("0.03")
-    assert listed.high_retrieval == Decimal("0.2")
-    assert listed.source == "Azure's price list and Microsoft's sample prices"
+    assert storage_prices.tiers[AccessTier.HOT].month == Decimal("0.018")
+    assert storage_prices.tiers[AccessTier.ARCHIVE].retrieval == Decimal("0.03")
+    assert storage_prices.high_retrieval == Decimal("0.2")
+    assert storage_prices.source == "Azure's price list and Microsoft's sample prices"
 
 
 async def test_storage_that_the_list_does_not_know_has_the_prices_of_the_dated_table(
@@ -102,36 +102,36 @@ async def test_the_list_of_storage_is_asked_once_in_ten_minutes(price_list: Pric
     at = [0.0]
     prices = RetailPrices(base_url=price_list.url, clock=lambda: at[0])
     price_list.will_say(_meter("Cool LRS", "Cool LRS Data Stored", "0.015"))
-    asked = []
+    request_counts = []
     for seconds in (5.0, 600.0, 606.0):
         at[0] = seconds
         await prices.storage(StorageAccount(region="eastus"))
-        asked.append(len(price_list.filters))
+        request_counts.append(len(price_list.filters))
     price_list.pages[:] = ["<html>"]
     await prices.storage(StorageAccount(region="eastus"))
     with pytest.raises(PricesUnavailable):
         await prices.storage(StorageAccount(region="westeurope"))
     await prices.close()
 
-    assert asked == [1, 1, 2]
+    assert request_counts == [1, 1, 2]
 
 
 async def test_machines_are_asked_about_once_in_five_minutes(price_list: PriceList) -> None:
     at = [0.0]
     prices = RetailPrices(base_url=price_list.url, clock=lambda: at[0])
     price_list.will_say(_row("D2s v5", "0.1"), _row("D2s v5 Spot", "0.02"))
-    asked = []
+    request_counts = []
     for seconds in (5.0, 305.0, 306.0):
         at[0] = seconds
         await asyncio.gather(prices.prices([SPOT, ON_DEMAND]), prices.prices([SPOT]))
-        asked.append(len(price_list.filters))
+        request_counts.append(len(price_list.filters))
     price_list.pages[:] = ["<html>"]
     at[0] = 1000.0
-    still = await prices.prices([ON_DEMAND])
+    cached = await prices.prices([ON_DEMAND])
     await prices.close()
 
-    assert asked == [1, 1, 2]
-    assert still == {ON_DEMAND: _price("0.1", "0.1")}
+    assert request_counts == [1, 1, 2]
+    assert cached == {ON_DEMAND: _price("0.1", "0.1")}
 
 
 def _meter(sku: str, name: str, price: str, *, units: str = "0.0") -> str:
@@ -170,12 +170,12 @@ LISTED = {
 
 @pytest.fixture(params=["fixed", "retail"])
 async def source(request: pytest.FixtureRequest) -> AsyncIterator[PriceSource]:
-    made: PriceSource = FixedPrices(LISTED)
+    price_source: PriceSource = FixedPrices(LISTED)
     if request.param == "retail":
         emulator: Emulator = request.getfixturevalue("emulator")
-        made = RetailPrices(base_url=emulator.arm_url, ca_path=emulator.ca)
-    yield made
-    await made.close()
+        price_source = RetailPrices(base_url=emulator.arm_url, ca_path=emulator.ca)
+    yield price_source
+    await price_source.close()
 
 
 async def test_every_tier_of_storage_has_a_price_and_the_prices_a_source(
@@ -227,9 +227,9 @@ async def test_a_newer_row_of_storage_that_is_no_price_changes_nothing(
 ) -> None:
     price_list.will_say(row, _blob(0.015), row)
 
-    found = await reader.open().storage(StorageAccount(region="eastus"))
+    storage_prices = await reader.open().storage(StorageAccount(region="eastus"))
 
-    assert found.tiers[AccessTier.COOL].month == Decimal("0.015")
+    assert storage_prices.tiers[AccessTier.COOL].month == Decimal("0.015")
 
 
 @pytest.mark.parametrize("first", [0.5, 0.0001, 0])
@@ -244,15 +244,15 @@ async def test_a_first_price_of_storage_far_from_the_table_is_the_table_s(
 async def test_a_price_of_storage_that_jumps_is_used_a_day_later(
     price_list: PriceList, reader: Reader, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
-    prices, found = reader.open(), []
+    prices, monthly = reader.open(), []
     for price, later in ((0.015, 0), (0.09, 1), (0.09, 25)):
         price_list.will_only_say(_blob(price))
         clock.advance(hours=later)
-        found.append(
+        monthly.append(
             (await prices.storage(StorageAccount(region="eastus"))).tiers[AccessTier.COOL].month
         )
 
-    assert found == [Decimal("0.015"), Decimal("0.015"), Decimal("0.09")]
+    assert monthly == [Decimal("0.015"), Decimal("0.015"), Decimal("0.09")]
     assert len(told(caplog)) == 1
 
 

@@ -54,13 +54,13 @@ async def test_machines_are_billed_by_day_attempt_and_kind_of_meter(bills: Bills
     async def told() -> list[BilledDay]:
         return await bills.billed(today() - timedelta(days=1), today())
 
-    found = await until(told, bool, interval=0.05)
+    rows = await until(told, bool, interval=0.05)
     await bills.close()
 
-    assert {(row.attempt_id, row.category) for row in found} == {("att-1", MACHINES)}
-    assert found[-1].day == today()
-    assert found[-1].amount > 0
-    assert found[-1].quantity > 0
+    assert {(row.attempt_id, row.category) for row in rows} == {("att-1", MACHINES)}
+    assert rows[-1].day == today()
+    assert rows[-1].amount > 0
+    assert rows[-1].quantity > 0
 
 
 async def test_bills_outside_of_the_period_are_left_out(bills: Bills) -> None:
@@ -83,15 +83,15 @@ async def test_untagged_costs_and_costs_of_other_deployments_are_separate(biller
         for name, tags in (("bare", {}), ("theirs", {OWNER: "other"})):
             body = scale_set(1) | {"tags": tags}
             http.put(set_url(f"rk-{name}"), json=body).raise_for_status()
-    mine = azure(biller, f"owner-{uuid4().hex}")
+    bills = azure(biller, f"owner-{uuid4().hex}")
 
     async def told() -> list[BilledDay]:
-        return await mine.billed(today() - timedelta(days=1), today())
+        return await bills.billed(today() - timedelta(days=1), today())
 
-    found = await until(told, bool, interval=0.05)
-    await mine.close()
+    rows = await until(told, bool, interval=0.05)
+    await bills.close()
 
-    assert {(row.attempt_id, row.category) for row in found} == {(UNTAGGED, MACHINES)}
+    assert {(row.attempt_id, row.category) for row in rows} == {(UNTAGGED, MACHINES)}
 
 
 def _row() -> BilledDay:

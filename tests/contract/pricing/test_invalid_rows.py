@@ -74,11 +74,11 @@ async def test_a_newer_row_that_is_no_price_changes_nothing(
     assert await reader.price() == price("0.02", "0.1")
 
 
-@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity", "1e400", "0.0000001", "-0.0"])
+@pytest.mark.parametrize("number", ["NaN", "Infinity", "-Infinity", "1e400", "0.0000001", "-0.0"])
 async def test_a_number_that_no_machine_can_cost_is_no_price(
-    price_list: PriceList, reader: Reader, word: str
+    price_list: PriceList, reader: Reader, number: str
 ) -> None:
-    odd = spot(0.5, effectiveStartDate=LATER).replace("0.5", word)
+    odd = spot(0.5, effectiveStartDate=LATER).replace("0.5", number)
     price_list.will_say(machine(0.1), odd)
 
     assert await reader.open().prices([SPOT, ON_DEMAND]) == {ON_DEMAND: price("0.1", "0.1")}
@@ -154,7 +154,7 @@ async def test_prices_hold_from_their_date_on(
 async def test_a_page_that_fails_leaves_no_half_of_a_list(
     price_list: PriceList, reader: Reader
 ) -> None:
-    price_list.will_say(machine(0.1), spot(0.03, effectiveStartDate="2026-10-01"), more=True)
+    price_list.will_say(machine(0.1), spot(0.03, effectiveStartDate="2026-10-01"), has_next=True)
     price_list.pages.append("<html>")
     with pytest.raises(PricesUnavailable, match="no JSON"):
         await reader.price()
@@ -190,9 +190,9 @@ async def test_one_price_that_cannot_be_read_does_not_take_away_the_others(
     price_list.will_say(machine(0.1), spot("free"))
     prices = reader.open()
 
-    found = await prices.prices([SPOT, ON_DEMAND])
+    by_offering = await prices.prices([SPOT, ON_DEMAND])
 
-    assert found == {ON_DEMAND: price("0.1", "0.1")}
+    assert by_offering == {ON_DEMAND: price("0.1", "0.1")}
 
 
 async def test_regions_and_sizes_are_asked_for_as_the_list_writes_them(
@@ -224,9 +224,9 @@ async def test_a_price_that_jumps_is_replaced_by_the_last_good_one_and_reported_
     await reader.price()
     price_list.will_only_say(machine(0.2), odd)
 
-    found = [await reader.price(minutes=6) for _ in range(3)]
+    read_prices = [await reader.price(minutes=6) for _ in range(3)]
 
-    assert found == [price("0.02", "0.2")] * 3
+    assert read_prices == [price("0.02", "0.2")] * 3
     assert len(told(caplog)) == 1
 
 
@@ -258,12 +258,12 @@ async def test_a_jump_that_is_still_listed_a_day_later_is_the_price(
 async def test_a_jump_that_is_over_or_becomes_another_begins_its_day_anew(
     price_list: PriceList, reader: Reader
 ) -> None:
-    found = []
+    read_prices = []
     for hourly in (0.02, 0.3, 0.02, 0.3, 0.003):
         price_list.will_only_say(machine(0.9), spot(hourly))
-        found.append(await reader.price(hours=13))
+        read_prices.append(await reader.price(hours=13))
 
-    assert found == [price("0.02", "0.9")] * 5
+    assert read_prices == [price("0.02", "0.9")] * 5
 
 
 async def test_what_settled_is_used_by_every_replica_and_after_a_restart(
@@ -271,8 +271,8 @@ async def test_what_settled_is_used_by_every_replica_and_after_a_restart(
 ) -> None:
     price_list.will_say(machine(0.9), spot(0.02))
     await reader.price()
-    other = reader.open()
-    await other.prices([SPOT])
+    replica = reader.open()
+    await replica.prices([SPOT])
     price_list.will_only_say(machine(0.9), spot(0.3))
     await reader.price(minutes=6)
     reader.opened.insert(0, reader.opened.pop())

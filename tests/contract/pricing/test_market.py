@@ -23,23 +23,23 @@ UNKNOWN = SpotPool("eastus", "Standard_Abacus")
 LAST = PricePoint(datetime(2026, 11, 1, tzinfo=UTC), Decimal("8.441552"))
 
 
-def arm(emulator: Emulator, **more: float) -> Arm:
+def arm(emulator: Emulator, **options: float) -> Arm:
     """Return a client of the emulator's ARM."""
-    return Arm(credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca, **more)
+    return Arm(credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca, **options)
 
 
 @pytest.fixture(params=["fake", "azure"])
 async def market(request: pytest.FixtureRequest) -> AsyncIterator[Market]:
     bands = {EAST: EvictionBand.TO_5, SWEDEN: EvictionBand.TO_5}
-    made: Market = FakeMarket(
+    source: Market = FakeMarket(
         listed_bands=bands,
         listed_prices={EAST: [LAST], SWEDEN: [LAST]},
         listed_scores={EAST: PlacementScore.HIGH, SWEDEN: PlacementScore.HIGH},
     )
     if request.param == "azure":
-        made = AzureMarket(arm(request.getfixturevalue("emulator")), SUBSCRIPTION)
-    yield made
-    await made.close()
+        source = AzureMarket(arm(request.getfixturevalue("emulator")), SUBSCRIPTION)
+    yield source
+    await source.close()
 
 
 async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
@@ -53,10 +53,10 @@ async def test_each_place_has_the_band_of_its_machines(market: Market) -> None:
 
 
 async def test_prices_come_oldest_first_and_end_with_the_price_of_today(market: Market) -> None:
-    found = await market.price_history([EAST, NOWHERE])
+    history = await market.price_history([EAST, NOWHERE])
 
-    (points,) = found.values()
-    assert list(found) == [EAST]
+    (points,) = history.values()
+    assert list(history) == [EAST]
     assert points == sorted(points)
     assert points[-1].hourly == LAST.hourly
     assert points[-1].at.tzinfo is not None
@@ -78,20 +78,20 @@ async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_sever
     sizes = ("Standard_ND96amsr_A100_v4", *(f"Standard_NC{n}ads_A100_v4" for n in (24, 48, 96)))
     market = AzureMarket(arm(emulator), SUBSCRIPTION)
 
-    found = await market.scores([SpotPool(r, s) for r in regions for s in (*sizes, "a", "b")], 1)
+    scores = await market.scores([SpotPool(r, s) for r in regions for s in (*sizes, "a", "b")], 1)
     await market.close()
 
-    assert EAST in found
-    assert {place.region for place in found} > {"eastus"}
+    assert EAST in scores
+    assert {pool.region for pool in scores} > {"eastus"}
 
 
 async def test_every_page_of_an_answer_is_read(emulator: Emulator) -> None:
     market = AzureMarket(arm(emulator), SUBSCRIPTION, page=1)
 
-    found = await market.bands([EAST, SWEDEN])
+    bands = await market.bands([EAST, SWEDEN])
     await market.close()
 
-    assert set(found) == {EAST, SWEDEN}
+    assert set(bands) == {EAST, SWEDEN}
 
 
 async def test_an_endpoint_that_is_away_or_slow_is_unavailable(emulator: Emulator) -> None:

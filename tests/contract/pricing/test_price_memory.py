@@ -68,9 +68,9 @@ async def test_the_last_good_price_is_that_of_the_newest_machines_that_ran(
     async with engine.begin() as conn:
         for name, (hourly, listed) in ran.items():
             at = None if name == "idle" else clock()
-            of = {"id": name, "job_id": name, "hourly": hourly, "on_demand_hourly": listed}
+            columns = {"id": name, "job_id": name, "hourly": hourly, "on_demand_hourly": listed}
             await add_job(conn, clock(), id=name)
-            await add_attempt(conn, clock.advance(hours=1), ran_at=at, **of)
+            await add_attempt(conn, clock.advance(hours=1), ran_at=at, **columns)
 
     paid = await DatabaseMemory(engine=engine, now=clock).last_good_prices(PLACE)
 
@@ -94,17 +94,17 @@ async def test_a_jump_settles_over_restarts_of_the_service(
     engine: AsyncEngine, clock: Clock, price_list: PriceList
 ) -> None:
     names = {"armSkuName": SPOT.vm_size, "armRegionName": SPOT.region}
-    found: list[Price | None] = []
+    prices: list[Price | None] = []
     for hourly in (9, 1, 1, 1):
         price_list.will_only_say(machine(32, **names), spot(hourly, **names))
         service = reading(price_list.url, clock, DatabaseMemory(engine=engine, now=clock))
-        found.append((await service.prices([SPOT])).get(SPOT))
+        prices.append((await service.prices([SPOT])).get(SPOT))
         await service.close()
-        if len(found) == 1:
-            await _paid(engine, clock, found[0])
+        if len(prices) == 1:
+            await _paid(engine, clock, prices[0])
         clock.advance(hours=12)
 
-    assert found == [price("9", "32")] * 3 + [price("1", "32")]
+    assert prices == [price("9", "32")] * 3 + [price("1", "32")]
 
 
 async def _paid(engine: AsyncEngine, clock: Clock, quoted: Price | None) -> None:

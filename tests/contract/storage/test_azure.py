@@ -19,9 +19,9 @@ BLOCK_BLOB = {"x-ms-blob-type": "BlockBlob"}
 
 @pytest.fixture
 async def store(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
-    made = AzureBlobStore(azurite.connection_string)
-    yield made
-    await made.close()
+    blob_store = AzureBlobStore(azurite.connection_string)
+    yield blob_store
+    await blob_store.close()
 
 
 @pytest.fixture
@@ -46,18 +46,18 @@ async def test_a_url_of_a_policy_opens_the_container_until_the_policy_is_deleted
     store: AzureBlobStore, container: str, http: httpx.AsyncClient
 ) -> None:
     names = ("attempt-1", "attempt-2")
-    one, two = (_below(store.policy_url(container, name), "HEAD") for name in names)
-    before = await http.put(one, content=b"0", headers=BLOCK_BLOB)
-    both = dict.fromkeys(names, soon())
-    await store.set_access_policies(container, both, permissions="racwdl")
-    written = await http.put(one, content=b"1", headers=BLOCK_BLOB)
-    del both["attempt-1"]
-    await store.set_access_policies(container, both, permissions="racwdl")
-    after = await http.put(one, content=b"2", headers=BLOCK_BLOB)
+    first, second = (_below(store.policy_url(container, name), "HEAD") for name in names)
+    before = await http.put(first, content=b"0", headers=BLOCK_BLOB)
+    policies = dict.fromkeys(names, soon())
+    await store.set_access_policies(container, policies, permissions="racwdl")
+    written = await http.put(first, content=b"1", headers=BLOCK_BLOB)
+    del policies["attempt-1"]
+    await store.set_access_policies(container, policies, permissions="racwdl")
+    after = await http.put(first, content=b"2", headers=BLOCK_BLOB)
 
     assert [a.status_code for a in (before, written, after)] == [403, 201, 403]
-    assert (await http.get(one)).status_code == 403
-    assert (await http.get(two)).content == b"1"
+    assert (await http.get(first)).status_code == 403
+    assert (await http.get(second)).content == b"1"
     listed = await http.get(
         f"{store.policy_url(container, 'attempt-2')}&restype=container&comp=list"
     )
@@ -67,13 +67,13 @@ async def test_a_url_of_a_policy_opens_the_container_until_the_policy_is_deleted
 async def test_a_url_allows_its_letters_its_blob_and_its_time_alone(
     store: AzureBlobStore, container: str, http: httpx.AsyncClient
 ) -> None:
-    other, name = f"job-{uuid4().hex}", "data/train 1.jsonl"
-    await store.create_container(other)
-    for where in (container, other):
-        await store.write(where, name, b"1")
+    other_container, name = f"job-{uuid4().hex}", "data/train 1.jsonl"
+    await store.create_container(other_container)
+    for target in (container, other_container):
+        await store.write(target, name, b"1")
     await store.write(container, "data/other", b"1")
     url = await store.sas_url(container, permissions="r", expires_at=soon())
-    of_blob, late = [
+    of_blob, expired = [
         await store.sas_url(
             container, name, permissions="r", expires_at=soon() - timedelta(hours=h)
         )
@@ -84,9 +84,9 @@ async def test_a_url_allows_its_letters_its_blob_and_its_time_alone(
         await http.put(blob, content=b"2", headers=BLOCK_BLOB),
         await http.delete(blob),
         await http.get(f"{url}&restype=container&comp=list"),
-        await http.get(blob.replace(container, other)),
+        await http.get(blob.replace(container, other_container)),
         await http.get(of_blob.replace("train%201.jsonl", "other")),
-        await http.get(late),
+        await http.get(expired),
     ]
 
     assert (await http.get(blob)).content == (await http.get(of_blob)).content == b"1"
@@ -129,13 +129,13 @@ async def test_a_log_that_grows_while_it_is_read_is_read_to_its_end(
         log.create_append_blob()
         for _ in range(3):
             log.append_block(b"x" * (BLOCK_BYTES // 2))
-        read = 0
+        size = 0
         async for chunk in store.stream(container, "logs/rank-0"):
-            if read == 0:
+            if size == 0:
                 log.append_block(b"the last line\n")
-            read += len(chunk)
+            size += len(chunk)
 
-    assert read == 3 * (BLOCK_BYTES // 2) + len(b"the last line\n")
+    assert size == 3 * (BLOCK_BYTES // 2) + len(b"the last line\n")
 
 
 async def test_a_blob_that_is_replaced_while_it_is_read_is_never_mixed(

@@ -59,21 +59,21 @@ async def test_a_blob_longer_than_its_reader_allows_is_not_read(
 async def test_a_blob_that_was_written_again_is_not_streamed_as_the_one_that_was(
     store: BlobStore, container: str
 ) -> None:
-    old = await store.write(container, "a", b"same")
+    old_etag = await store.write(container, "a", b"same")
     new = await store.write(container, "a", b"same")
 
     assert await collected(store.stream(container, "a", if_match=new)) == b"same"
     with pytest.raises(PreconditionFailed):
-        await collected(store.stream(container, "a", if_match=old))
+        await collected(store.stream(container, "a", if_match=old_etag))
 
 
 async def test_only_over_the_version_that_was_read(store: BlobStore, container: str) -> None:
-    old = await store.write(container, "HEAD", b"1")
-    new = await store.write(container, "HEAD", b"2", if_match=old)
+    old_etag = await store.write(container, "HEAD", b"1")
+    new_etag = await store.write(container, "HEAD", b"2", if_match=old_etag)
 
     with pytest.raises(PreconditionFailed):
-        await store.write(container, "HEAD", b"3", if_match=old)
-    assert await store.read(container, "HEAD") == (b"2", new)
+        await store.write(container, "HEAD", b"3", if_match=old_etag)
+    assert await store.read(container, "HEAD") == (b"2", new_etag)
 
 
 async def test_exactly_one_of_many_writers_over_one_version_wins(
@@ -120,10 +120,10 @@ async def test_creating_one_twice_keeps_its_blobs(store: BlobStore, container: s
 async def test_blobs_are_listed_by_name_under_a_prefix(store: BlobStore, container: str) -> None:
     for name in ("b/2", "a/1", "b/10", "B/3"):
         await store.write(container, name, name.encode())
-    listed = await store.list_blobs(container, "b/")
+    blobs = await store.list_blobs(container, "b/")
 
-    assert [(blob.name, blob.size) for blob in listed] == [("b/10", 4), ("b/2", 3)]
-    assert listed[1] == await store.properties(container, "b/2")
+    assert [(blob.name, blob.size) for blob in blobs] == [("b/10", 4), ("b/2", 3)]
+    assert blobs[1] == await store.properties(container, "b/2")
     assert [b.name for b in await store.list_blobs(container)] == ["B/3", "a/1", "b/10", "b/2"]
 
 
@@ -134,8 +134,8 @@ async def test_no_more_blobs_are_listed_than_are_asked_for(
     for name in ("b", "a", "c"):
         await store.write(container, name, b"")
 
-    listed = [blob.name for blob in await store.list_blobs(container, most=most)]
-    assert listed == ["a", "b", "c"][:most]
+    names = [blob.name for blob in await store.list_blobs(container, most=most)]
+    assert names == ["a", "b", "c"][:most]
     assert len(await store.list_stored(container, most=most)) == most
 
 
@@ -144,11 +144,11 @@ async def test_a_list_says_when_each_blob_was_written(store: BlobStore, containe
     if isinstance(store, MemoryStore):
         store.now = lambda: now
     await store.write(container, "a", b"one")
-    (listed,) = await store.list_blobs(container)
+    (blob,) = await store.list_blobs(container)
 
-    assert listed.modified_at is not None
-    assert abs(listed.modified_at - now) < timedelta(minutes=1)
-    assert (await store.properties(container, "a")).modified_at == listed.modified_at
+    assert blob.modified_at is not None
+    assert abs(blob.modified_at - now) < timedelta(minutes=1)
+    assert (await store.properties(container, "a")).modified_at == blob.modified_at
 
 
 async def test_names_may_hold_blanks_and_other_letters(store: BlobStore, container: str) -> None:
@@ -182,10 +182,10 @@ async def test_containers_are_listed_by_the_beginning_of_their_names(store: Blob
     for name in (f"base-{mark}-b", f"base-{mark}-a", f"job-{mark}"):
         await store.create_container(name)
 
-    found = await store.list_containers(f"base-{mark}")
+    containers = await store.list_containers(f"base-{mark}")
 
-    assert [c.name for c in found] == [f"base-{mark}-a", f"base-{mark}-b"]
-    assert all(c.modified_at.tzinfo for c in found)
+    assert [c.name for c in containers] == [f"base-{mark}-a", f"base-{mark}-b"]
+    assert all(c.modified_at.tzinfo for c in containers)
 
 
 async def test_an_account_fetches_a_blob_from_another_one(
@@ -213,10 +213,10 @@ async def test_parts_that_came_at_once_make_the_blob_in_the_order_of_the_commit(
     staged = await asyncio.gather(
         *(store.stage(container, "b", name, chunks(*piece)) for name, piece in _pieces(data))
     )
-    one, two, _ = staged
+    part_1, part_2, _ = staged
 
     assert await store.list_blobs(container) == []
-    etag = await store.commit(container, "b", [two, one])
+    etag = await store.commit(container, "b", [part_2, part_1])
     assert await content(store, container, "b") == data["part-2"] + data["part-1"]
     assert (await store.properties(container, "b")).etag == etag
 
@@ -228,27 +228,27 @@ def _pieces(data: dict[str, bytes]) -> list[tuple[str, tuple[bytes, bytes]]]:
 async def test_a_commit_is_repeated_only_over_the_blob_that_was_seen(
     store: BlobStore, container: str
 ) -> None:
-    one = await store.stage(container, "b", "part-1", chunks(b"1"))
-    two = await store.stage(container, "b", "part-2", chunks(b"2"))
-    first = await store.commit(container, "b", [one, two])
-    three = await store.stage(container, "b", "part-3", chunks(b"3"))
+    part_1 = await store.stage(container, "b", "part-1", chunks(b"1"))
+    part_2 = await store.stage(container, "b", "part-2", chunks(b"2"))
+    first_etag = await store.commit(container, "b", [part_1, part_2])
+    part_3 = await store.stage(container, "b", "part-3", chunks(b"3"))
 
     with pytest.raises(PreconditionFailed):
-        await store.commit(container, "b", [two])
-    second = await store.commit(container, "b", [three, one], if_match=first)
+        await store.commit(container, "b", [part_2])
+    second_etag = await store.commit(container, "b", [part_3, part_1], if_match=first_etag)
     with pytest.raises(PreconditionFailed):
-        await store.commit(container, "b", [one], if_match=first)
-    assert second != first
+        await store.commit(container, "b", [part_1], if_match=first_etag)
+    assert second_etag != first_etag
     assert await content(store, container, "b") == b"31"
 
 
 async def test_a_part_that_was_not_named_is_dropped(store: BlobStore, container: str) -> None:
-    one = await store.stage(container, "b", "part-1", chunks(b"1"))
-    two = await store.stage(container, "b", "part-2", chunks(b"2"))
-    etag = await store.commit(container, "b", [one])
+    part_1 = await store.stage(container, "b", "part-1", chunks(b"1"))
+    part_2 = await store.stage(container, "b", "part-2", chunks(b"2"))
+    etag = await store.commit(container, "b", [part_1])
 
     with pytest.raises(BlobNotFound):
-        await store.commit(container, "b", [one, two], if_match=etag)
+        await store.commit(container, "b", [part_1, part_2], if_match=etag)
     with pytest.raises(BlobNotFound):
         await store.commit(container, "other", [StagedPart(name="part-1", blocks=1)])
 
@@ -256,14 +256,14 @@ async def test_a_part_that_was_not_named_is_dropped(store: BlobStore, container:
 async def test_nothing_is_left_of_a_blob_that_was_discarded(
     store: BlobStore, container: str
 ) -> None:
-    one = await store.stage(container, "b", "part-1", chunks(b"1"))
-    await store.commit(container, "b", [one])
-    two = await store.stage(container, "b", "part-2", chunks(b"2"))
+    part_1 = await store.stage(container, "b", "part-1", chunks(b"1"))
+    await store.commit(container, "b", [part_1])
+    part_2 = await store.stage(container, "b", "part-2", chunks(b"2"))
     for _ in range(2):
         await store.discard(container, "b")
         await store.discard("no-such-container", "b")
 
-    for part in (one, two):
+    for part in (part_1, part_2):
         with pytest.raises(BlobNotFound):
             await store.commit(container, "b", [part])
     assert await store.list_blobs(container) == []

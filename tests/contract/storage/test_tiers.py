@@ -40,11 +40,11 @@ async def test_a_blob_that_is_gone_has_no_tier(store: BlobStore, container: str)
 @pytest.fixture(params=["memory", "azurite"])
 async def store(request: pytest.FixtureRequest) -> AsyncIterator[BlobStore]:
     """Yield the stores with access policies."""
-    made: BlobStore = MemoryStore()
+    blob_store: BlobStore = MemoryStore()
     if request.param == "azurite":
-        made = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
-    yield made
-    await made.close()
+        blob_store = AzureBlobStore(request.getfixturevalue("azurite").connection_string)
+    yield blob_store
+    await blob_store.close()
 
 
 def soon() -> datetime:
@@ -86,8 +86,8 @@ async def test_a_blob_is_the_same_in_each_tier(store: BlobStore, container: str)
     (new,) = await store.list_stored(container, "models/")
     assert (new.name, new.size, new.tier, new.movable) == ("models/a", 5, AccessTier.HOT, True)
     assert folder_presence([new]) is Presence.ONLINE
-    everything = await store.list_stored(container, everything=True)
-    assert [(b.name, b.size) for b in everything] == [("models/a", 5), ("other", 1)]
+    blobs = await store.list_stored(container, everything=True)
+    assert [(b.name, b.size) for b in blobs] == [("models/a", 5), ("other", 1)]
 
     back = [(AccessTier.HOT, priority) for priority in ArchivePriority]
     for tier, priority in ((AccessTier.COOL, None), (AccessTier.COLD, None), *back):

@@ -27,36 +27,38 @@ def commands(page: str) -> Iterator[list[str]]:
                     yield shlex.split(part.split(">")[0])
 
 
-def unknown(words: list[str]) -> list[str]:
+def unknown(arguments: list[str]) -> list[str]:
     """Return the words of a command that do not exist: commands, options, members of --set."""
     command: Any = typer.main.get_command(app)
-    rest = words[1:]
-    known = {option for each in command.params for option in each.opts}
-    while hasattr(command, "commands") and rest and not rest[0].startswith("-"):
-        found = command.commands.get(rest[0])
-        if found is None:
-            return [rest[0]]
-        command, rest = found, rest[1:]
-        known |= {opt for each in command.params for opt in (*each.opts, *each.secondary_opts)}
-    options = [word.split("=")[0] for word in rest if re.match(r"--?[a-z]", word)]
-    settings = [value for word, value in pairwise(rest) if word == "--set"]
+    remaining = arguments[1:]
+    known_options = {option for param in command.params for option in param.opts}
+    while hasattr(command, "commands") and remaining and not remaining[0].startswith("-"):
+        subcommand = command.commands.get(remaining[0])
+        if subcommand is None:
+            return [remaining[0]]
+        command, remaining = subcommand, remaining[1:]
+        known_options |= {
+            opt for param in command.params for opt in (*param.opts, *param.secondary_opts)
+        }
+    options = [word.split("=")[0] for word in remaining if re.match(r"--?[a-z]", word)]
+    settings = [value for word, value in pairwise(remaining) if word == "--set"]
     return [
-        *(option for option in options if option not in known | {"--help", "-h"}),
+        *(option for option in options if option not in known_options | {"--help", "-h"}),
         *(setting for setting in settings if not find_member(setting.partition("=")[0])),
     ]
 
 
 def test_every_command_of_a_page_exists_with_its_options() -> None:
-    shown = [words for page in PAGES for words in commands(page.read_text())]
+    documented = [command for page in PAGES for command in commands(page.read_text())]
 
-    assert [" ".join(words) for words in shown if unknown(words)] == []
+    assert [" ".join(command) for command in documented if unknown(command)] == []
 
 
 def test_a_command_that_is_not_there_is_noticed() -> None:
     page = "```\nrekindle train x\nrekindle submit a \\\n  --eval-steps 6   how often\n"
     page += "rekindle submit a --set training.ema_decey=1 --set seed=1\n```"
 
-    assert [unknown(words) for words in commands(page)] == [
+    assert [unknown(command) for command in commands(page)] == [
         ["train"],
         ["--eval-steps"],
         ["training.ema_decey=1"],

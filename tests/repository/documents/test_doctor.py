@@ -10,6 +10,6 @@ TEMPLATE = json.loads((Path(__file__).parents[3] / "infra" / "main.json").read_t
 
 def test_the_doctor_checks_every_action_of_the_services_role() -> None:
     (role,) = (r for r in TEMPLATE["resources"] if r["type"].endswith("/roleDefinitions"))
-    asked = {*check_roles.MACHINES, *check_roles.AUDIT, check_roles.JOIN, check_roles.ASSIGN}
+    checked = {*check_roles.MACHINES, *check_roles.AUDIT, check_roles.JOIN, check_roles.ASSIGN}
 
-    assert asked == set(role["properties"]["permissions"][0]["actions"])
+    assert checked == set(role["properties"]["permissions"][0]["actions"])

@@ -43,9 +43,9 @@ def test_an_entry_of_the_changelog_is_one_line_of_at_most_160_characters() -> No
 
 def test_every_make_target_that_a_page_names_exists() -> None:
     targets = set(re.findall(r"^([a-z]+):", text(Path("Makefile")), re.MULTILINE))
-    named = re.compile(r"(?:`|^\s*)make ([a-z]+)\b", re.MULTILINE)
+    pattern = re.compile(r"(?:`|^\s*)make ([a-z]+)\b", re.MULTILINE)
 
-    assert {(p, t) for p in PAGES for t in named.findall(text(p)) if t not in targets} == set()
+    assert {(p, t) for p in PAGES for t in pattern.findall(text(p)) if t not in targets} == set()
 
 
 def test_every_link_leads_to_a_file() -> None:
@@ -94,7 +94,7 @@ def test_every_key_of_the_troubleshooting_page_is_a_message_of_ours() -> None:
 
 
 @pytest.mark.parametrize(
-    "what",
+    "names",
     [
         messages.error_codes,
         messages.event_codes,
@@ -104,13 +104,13 @@ def test_every_key_of_the_troubleshooting_page_is_a_message_of_ours() -> None:
         messages.log_lines,
         messages.doctors_checks,
     ],
-    ids=lambda what: what.__name__,
+    ids=lambda names: names.__name__,
 )
-def test_the_troubleshooting_page_leaves_out_none_of_the(what: Callable[[], set[str]]) -> None:
+def test_the_troubleshooting_page_leaves_out_none_of_the(names: Callable[[], set[str]]) -> None:
     named = set(re.findall("`([^`]+)`", text(TROUBLESHOOTING)))
 
-    assert what()
-    assert what() - named == set()
+    assert names()
+    assert names() - named == set()
 
 
 def test_every_fault_has_a_test_that_exists() -> None:
@@ -123,11 +123,11 @@ def test_every_fault_has_a_test_that_exists() -> None:
 
 
 def test_every_option_of_the_emulator_is_on_its_page_and_no_other() -> None:
-    said = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", emulator_options.parser().format_help()))
-    others = {"--endpoint-resource-manager", "--service-principal", "--tenant", "--cacert"}
+    options = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", emulator_options.parser().format_help()))
+    foreign = {"--endpoint-resource-manager", "--service-principal", "--tenant", "--cacert"}
     named = set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", text(EMULATOR)))
 
-    assert named - others == said - {"--help"}
+    assert named - foreign == options - {"--help"}
 
 
 def test_every_admin_call_of_the_emulator_is_on_its_page_and_no_other() -> None:
@@ -159,22 +159,22 @@ def test_no_link_leads_out_of_docs() -> None:
 
 def test_every_concept_is_listed_once_with_a_file_and_a_definition_in_it() -> None:
     rows = [[row[0], row[1].strip("`"), row[2].strip("`")] for row in _rows(CONCEPTS)]
-    known = {row[1]: _definitions(Path(row[1])) for row in rows if Path(row[1]) in files()}
+    definitions = {row[1]: _definitions(Path(row[1])) for row in rows if Path(row[1]) in files()}
     concepts = [row[0] for row in rows]
 
     assert len(rows) >= 90
-    assert [row for row in rows if row[2] not in known.get(row[1], set())] == []
+    assert [row for row in rows if row[2] not in definitions.get(row[1], set())] == []
     assert sorted(concepts) == sorted(set(concepts))
 
 
 def test_every_threat_names_what_holds_it_and_tests_that_exist() -> None:
     tests = [file for file in python_files() if file.parts[0] == "tests"]
-    known = {name for file in tests for name in re.findall(r"def (test_\w+)", text(file))}
+    existing = {name for file in tests for name in re.findall(r"def (test_\w+)", text(file))}
     named = set(re.findall(r"`(test_\w+)`", THREATS))
     rows = [line for line in THREATS.splitlines() if re.match(r"\| (?!what they try|---)", line)]
 
     assert len(named) > 30
-    assert named - known - {file.stem for file in tests} == set()
+    assert named - existing - {file.stem for file in tests} == set()
     assert [row for row in rows if "`" not in row.split("|")[4]] == []
 
 
@@ -187,8 +187,8 @@ def _rows(page: Path) -> list[list[str]]:
     """Return the cells of every table row, without headings and rulers."""
     lines = [line for line in text(page).splitlines() if line.startswith("|")]
     rulers = {number for number, line in enumerate(lines) if line.startswith("|---")}
-    kept = (line for n, line in enumerate(lines) if not {n, n + 1} & rulers)
-    return [[cell.strip() for cell in line.strip("|").split("|")] for line in kept]
+    cells = (line for n, line in enumerate(lines) if not {n, n + 1} & rulers)
+    return [[cell.strip() for cell in line.strip("|").split("|")] for line in cells]
 
 
 def _is_test(file: str, name: str) -> bool:

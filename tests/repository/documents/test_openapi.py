@@ -29,8 +29,8 @@ def _before() -> Json:
     log = ["git", "log", "--format=%H", "-2", "--", "openapi.json"]
     commits = subprocess.run(log, cwd=ROOT, capture_output=True, text=True, check=False).stdout
     show = ["git", "show", f"{(commits.split() or ['HEAD'])[-1]}:openapi.json"]
-    found = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=False)
-    document: Json = json.loads(found.stdout if found.returncode == 0 else openapi.page())
+    process = subprocess.run(show, cwd=ROOT, capture_output=True, text=True, check=False)
+    document: Json = json.loads(process.stdout if process.returncode == 0 else openapi.page())
     return document
 
 
@@ -40,14 +40,14 @@ def test_the_committed_document_is_what_the_routes_say() -> None:
 
 
 def test_no_change_of_the_document_breaks_a_client() -> None:
-    found = openapi.breaks(_before(), json.loads(openapi.page()))
+    breaking = openapi.breaks(_before(), json.loads(openapi.page()))
 
-    assert [c for c in found if c not in INTENDED and not c.startswith(NEW_METHOD)] == []
+    assert [c for c in breaking if c not in INTENDED and not c.startswith(NEW_METHOD)] == []
 
 
 def _members(document: Json, schema: str) -> Json:
-    found: Json = document["components"]["schemas"][schema]["properties"]
-    return found
+    properties: Json = document["components"]["schemas"][schema]["properties"]
+    return properties
 
 
 @pytest.mark.parametrize(

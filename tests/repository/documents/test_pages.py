@@ -23,9 +23,9 @@ MODULE = re.compile(r"python -m ([a-z_]+(?:\.[a-z_]+)*)")
 WRITTEN = [file for file in files() if file.suffix == ".md" and file.parts[0] != "tests"]
 
 
-@pytest.mark.parametrize("one", PAGES, ids=lambda one: one.PAGE.name)
-def test_a_generated_page_is_what_the_code_says(one: ModuleType) -> None:
-    assert one.PAGE.read_text() == one.page(), "run make docs"
+@pytest.mark.parametrize("module", PAGES, ids=lambda module: module.PAGE.name)
+def test_a_generated_page_is_what_the_code_says(module: ModuleType) -> None:
+    assert module.PAGE.read_text() == module.page(), "run make docs"
 
 
 def test_every_group_of_settings_begins_with_a_setting() -> None:
@@ -33,11 +33,11 @@ def test_every_group_of_settings_begins_with_a_setting() -> None:
 
 
 def test_every_variable_that_a_page_names_is_a_setting_or_read_by_a_program() -> None:
-    others = [file for file in files() if file.suffix in (".py", ".yaml", ".ts", ".tsx")]
-    known = {f"REKINDLE_{name.upper()}" for name in Settings.model_fields}
-    known |= {name for file in others for name in VARIABLE.findall(text(file))}
+    programs = [file for file in files() if file.suffix in (".py", ".yaml", ".ts", ".tsx")]
+    variables = {f"REKINDLE_{name.upper()}" for name in Settings.model_fields}
+    variables |= {name for file in programs for name in VARIABLE.findall(text(file))}
 
-    wrong = {page: set(VARIABLE.findall(text(page))) - known for page in WRITTEN}
+    wrong = {page: set(VARIABLE.findall(text(page))) - variables for page in WRITTEN}
     assert {page: names for page, names in wrong.items() if names} == {}
 
 
@@ -51,11 +51,11 @@ def test_every_event_that_the_service_writes_is_declared() -> None:
 
 
 def test_every_declared_event_is_written_somewhere() -> None:
-    said = {c for f in _service() for c in re.findall(r'"([a-z]+\.[a-z_]+)"', text(f))}
+    written = {c for f in _service() for c in re.findall(r'"([a-z]+\.[a-z_]+)"', text(f))}
     moves = {f"job.{state}" for state in JobState} | {f"attempt.{state}" for state in AttemptState}
-    asked = {f"job.{verb}_requested" for verb in ("cancel", "pause", "resume")}
+    requested = {f"job.{verb}_requested" for verb in ("cancel", "pause", "resume")}
 
-    assert set(JOB_EVENTS) - said - moves - asked == set()
+    assert set(JOB_EVENTS) - written - moves - requested == set()
 
 
 def test_every_module_that_a_page_runs_has_a_main() -> None:
@@ -72,9 +72,9 @@ def _event_codes_in_calls() -> Iterator[str]:
                 "add",
                 "new_event",
             ):
-                for given in (a for a in node.args if isinstance(a, ast.Constant)):
-                    if re.fullmatch(r"[a-z]+\.[a-z_]+", str(given.value)):
-                        yield str(given.value)
+                for argument in (a for a in node.args if isinstance(a, ast.Constant)):
+                    if re.fullmatch(r"[a-z]+\.[a-z_]+", str(argument.value)):
+                        yield str(argument.value)
 
 
 def _service() -> list[Path]:

@@ -20,9 +20,9 @@ def test_every_alert_has_its_section() -> None:
 
 def test_every_section_is_about_something_that_the_service_says() -> None:
     source = "".join(file.read_text() for file in (ROOT / "service").rglob("*.py"))
-    said = set(re.findall(r'"([a-z_]+\.[a-z_]+)"', source))
+    codes = set(re.findall(r'"([a-z_]+\.[a-z_]+)"', source))
 
-    assert set(_headings()) - said == set()
+    assert set(_headings()) - codes == set()
 
 
 @pytest.mark.parametrize(
@@ -67,9 +67,11 @@ def _of(tree: ast.Module) -> Iterator[str]:
 
     Conditional names and levels are evaluated for each combination of their conditions.
     """
-    known = _assigned(tree.body)
+    module_names = _assigned(tree.body)
     for scope in (tree, *(n for n in ast.walk(tree) if isinstance(n, _FUNCTIONS))):
-        names = known | _assigned(list(ast.walk(scope))) if scope is not tree else known
+        names = (
+            module_names | _assigned(list(ast.walk(scope))) if scope is not tree else module_names
+        )
         for call in (n for n in ast.walk(scope) if isinstance(n, ast.Call)):
             yield from _loud(call, names)
 
@@ -89,16 +91,18 @@ def _loud(call: ast.Call, names: dict[str, ast.expr]) -> Iterator[str]:
     """Yield the names that a call has in all cases in which it is an alert."""
     verb = call.func.attr if isinstance(call.func, ast.Attribute) else ""
     level = next((k.value for k in call.keywords if k.arg == "level"), ast.Constant(""))
-    said = [*call.args, *(k.value for k in call.keywords if k.arg == "code")]
-    level, *said = (names.get(a.id, a) if isinstance(a, ast.Name) else a for a in (level, *said))
-    for case in _cases([level, *said]):
+    arguments = [*call.args, *(k.value for k in call.keywords if k.arg == "code")]
+    level, *arguments = (
+        names.get(a.id, a) if isinstance(a, ast.Name) else a for a in (level, *arguments)
+    )
+    for case in _cases([level, *arguments]):
         if verb in LOUD or "error" in _texts(level, case):
-            yield from (t for a in said for t in _texts(a, case) if NAME.fullmatch(t))
+            yield from (t for a in arguments for t in _texts(a, case) if NAME.fullmatch(t))
 
 
-def _cases(found: Sequence[ast.expr]) -> Iterator[dict[str, bool]]:
-    """Yield every combination of truth values of the conditions in ``found``."""
-    ifs = [n for value in found for n in ast.walk(value) if isinstance(n, ast.IfExp)]
+def _cases(values: Sequence[ast.expr]) -> Iterator[dict[str, bool]]:
+    """Yield every combination of truth values of the conditions in ``values``."""
+    ifs = [n for value in values for n in ast.walk(value) if isinstance(n, ast.IfExp)]
     tests = sorted({ast.unparse(n.test) for n in ifs})
     for truths in product((True, False), repeat=len(tests)):
         yield dict(zip(tests, truths, strict=True))

@@ -66,11 +66,15 @@ def _placeholder(argument: Any) -> str:  # noqa: ANN401 - as above
 
 def _row(option: Any, context: typer.Context) -> tuple[str, str, str]:  # noqa: ANN401 - as above
     value = "" if option.is_flag else option.metavar or option.display_type(context)
-    shown = _TYPES.get(value.strip("<>"), value.strip("<>"))
-    said = _help(option)
-    if option.default not in (None, False, "", [], ()) and "default" not in said:
-        said += f" Default: {option.default}."
-    return ", ".join(map(code, (*option.opts, *option.secondary_opts))), code(shown), said
+    type_name = _TYPES.get(value.strip("<>"), value.strip("<>"))
+    description = _help(option)
+    if option.default not in (None, False, "", [], ()) and "default" not in description:
+        description += f" Default: {option.default}."
+    return (
+        ", ".join(map(code, (*option.opts, *option.secondary_opts))),
+        code(type_name),
+        description,
+    )
 
 
 def _help(param: Any) -> str:  # noqa: ANN401 - as above

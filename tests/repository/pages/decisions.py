@@ -28,11 +28,11 @@ def _row(record: Path) -> tuple[str, str, str]:
     text = record.read_text()
     number, title = text.splitlines()[0].removeprefix("# ").split(". ", 1)
     status = _without_links(text.split("\n\n")[1].replace("\n", " "))
-    again = re.search(r"(Superseded|Amended|Amends)[^.]*", status)
+    match = re.search(r"(Superseded|Amended|Amends)[^.]*", status)
     return (
         number,
         f"[{title}](adr/{record.name})",
-        again[0] if again else "accepted",
+        match[0] if match else "accepted",
     )
 
 

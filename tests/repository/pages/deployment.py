@@ -9,5 +9,5 @@ _NOTE = "Generated from `infra/README.md` by `make docs`; do not edit.\n"
 
 def page() -> str:
     """Return the whole page, with links that work in `docs`."""
-    title, first, rest = SOURCE.read_text().split("\n\n", 2)
-    return f"{title}\n\n{first}\n\n{_NOTE}\n{rest}".replace("](../docs/", "](")
+    title, first, body = SOURCE.read_text().split("\n\n", 2)
+    return f"{title}\n\n{first}\n\n{_NOTE}\n{body}".replace("](../docs/", "](")

@@ -59,20 +59,22 @@ def page() -> str:
             "",
             "| what | what becomes of it |",
             "|---|---|",
-            *(f"| {what} | {then} |" for what, then in IGNORED),
+            *(f"| {feature} | {effect} |" for feature, effect in IGNORED),
             "",
             "## Absent",
             "",
             "Answered 400 or 404:",
             "",
-            *(f"- {what}" for what in ABSENT),
+            *(f"- {feature}" for feature in ABSENT),
             "",
         ]
     )
 
 
 def _offered() -> list[tuple[str, list[str]]]:
-    found: defaultdict[str, set[str]] = defaultdict(set)
+    verbs_by_path: defaultdict[str, set[str]] = defaultdict(set)
     for verb, path, _ in (route for part in PARTS for route in part.arm):
-        found[re.sub(r"\{(\w+):path\}", r"{\1}", path)].add(verb)
-    return [(path, [v for v in VERBS if v in found[path]]) for path in sorted(found)]
+        verbs_by_path[re.sub(r"\{(\w+):path\}", r"{\1}", path)].add(verb)
+    return [
+        (path, [v for v in VERBS if v in verbs_by_path[path]]) for path in sorted(verbs_by_path)
+    ]

@@ -38,9 +38,14 @@ def page() -> str:
         for k in kinds
     ]
     lines = [_HEAD, *table(("code", "status", "type", "retry", "meaning"), rows)]
-    taken = {kind.code for kind in kinds}
-    places = sorted((c, said) for c, said in _at_places().items() if c not in taken)
-    lines += [_AT_PLACE, *table(("code", "a message"), ((code(c), said) for c, said in places))]
+    declared = {kind.code for kind in kinds}
+    template_rows = sorted(
+        (c, template) for c, template in _at_places().items() if c not in declared
+    )
+    lines += [
+        _AT_PLACE,
+        *table(("code", "a message"), ((code(c), template) for c, template in template_rows)),
+    ]
     return "\n".join(lines) + "\n"
 
 
@@ -59,14 +64,14 @@ def _meaning(kind: type[ServiceError]) -> str:
 
 def _at_places() -> dict[str, str]:
     """Return one message for each code that is an argument of an InvalidRequest."""
-    found: dict[str, str] = {}
+    templates: dict[str, str] = {}
     for file in python_files():
         if file.parts[0] == "service":
             for node in ast.walk(ast.parse(text(file))):
                 if isinstance(node, ast.Call) and _name(node.func) == InvalidRequest.__name__:
-                    for given in _codes(node):
-                        found.setdefault(given, _template(node))
-    return found
+                    for error_code in _codes(node):
+                        templates.setdefault(error_code, _template(node))
+    return templates
 
 
 def _codes(call: ast.Call) -> Iterator[str]:
@@ -82,10 +87,10 @@ def _name(node: ast.expr) -> str:
 
 
 def _template(call: ast.Call) -> str:
-    said = call.args[0] if call.args else ast.Constant("")
-    if isinstance(said, ast.Constant) and isinstance(said.value, str):
-        return said.value
-    if isinstance(said, ast.JoinedStr):
-        pieces = (v.value if isinstance(v, ast.Constant) else "..." for v in said.values)
+    message = call.args[0] if call.args else ast.Constant("")
+    if isinstance(message, ast.Constant) and isinstance(message.value, str):
+        return message.value
+    if isinstance(message, ast.JoinedStr):
+        pieces = (v.value if isinstance(v, ast.Constant) else "..." for v in message.values)
         return "".join(map(str, pieces))
     return "..."

@@ -25,7 +25,7 @@ A warning about rows of a file has the code `file.CODE`, with the codes of
 def page() -> str:
     """Return the whole page."""
     lines = [_HEAD.rstrip("\n")]
-    for part, items in groupby(JOB_EVENTS.items(), key=lambda item: item[0].split(".")[0]):
-        rows = [(code(name), ", ".join(one.levels), one.meaning) for name, one in items]
-        lines += ["", f"## {part}", "", *table(("code", "level", "meaning"), rows)]
+    for group, items in groupby(JOB_EVENTS.items(), key=lambda item: item[0].split(".")[0]):
+        rows = [(code(name), ", ".join(event.levels), event.meaning) for name, event in items]
+        lines += ["", f"## {group}", "", *table(("code", "level", "meaning"), rows)]
     return "\n".join(lines) + "\n"

@@ -45,10 +45,10 @@ def _operation(method: str, path: str, operation: Json) -> Iterator[str]:
     sent = f"Request: {_linked(body)}. " if body else ""
     if sent or answer:
         yield from ("", sent + (f"Response: {code(answer)}." if answer else ""))
-    known = [p for p in operation.get("parameters", []) if p["name"] not in _COMMON]
+    parameters = [p for p in operation.get("parameters", []) if p["name"] not in _COMMON]
     rows = [
         (code(p["name"]), p["in"], _type(p["schema"]), _text_line(p.get("description", "")))
-        for p in known
+        for p in parameters
         if p["in"] != "path"
     ]
     if rows:
@@ -82,8 +82,8 @@ def _answer(operation: Json) -> Json | None:
 
 
 def _schema(content: Json | None) -> str:
-    for kind, of in (content or {}).get("content", {}).items():
-        schema = of.get("schema", {})
+    for kind, media_type in (content or {}).get("content", {}).items():
+        schema = media_type.get("schema", {})
         name = _type(schema) if kind == "application/json" else kind
         return "" if name == "any" else name
     return ""
@@ -103,7 +103,9 @@ def _type(schema: Json) -> str:
         return code(str(schema["const"]))
     for many in ("anyOf", "oneOf", "allOf"):
         if many in schema:
-            kinds = dict.fromkeys(_type(one) for one in schema[many] if one.get("type") != "null")
+            kinds = dict.fromkeys(
+                _type(variant) for variant in schema[many] if variant.get("type") != "null"
+            )
             return " or ".join(kinds)
     if schema.get("type") == "array":
         return f"list of {_type(schema.get('items', {}))}"

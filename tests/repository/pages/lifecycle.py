@@ -83,5 +83,5 @@ def _verdicts() -> Iterator[tuple[str, ...]]:
 def _table(head: tuple[str, ...], rows: Iterable[tuple[str, ...]]) -> Iterator[str]:
     yield f"| {' | '.join(head)} |"
     yield f"|{' --- |' * len(head)}"
-    for first, *rest in rows:
-        yield f"| {' | '.join([f'`{first}`', *rest])} |"
+    for first, *others in rows:
+        yield f"| {' | '.join([f'`{first}`', *others])} |"

@@ -27,6 +27,6 @@ def page() -> str:
 
 
 def _first_sentence(name: str) -> str:
-    said = (ROOT / "docs" / name).read_text().split("\n\n")[1]
-    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(said.split()))
+    paragraph = (ROOT / "docs" / name).read_text().split("\n\n")[1]
+    plain = re.sub(r"\[([^\]]*)\]\([^)]*\)", r"\1", " ".join(paragraph.split()))
     return re.split(r"(?<=[.:])\s(?=[A-Z])", plain)[0]

@@ -37,7 +37,7 @@ def page() -> str:
         (MetricSource.PROCESS, _OF_PROCESS),
         (MetricSource.DATABASE, _OF_DATABASE),
     ):
-        rows = [one for one in DECLARED.values() if one.source is source]
+        rows = [metric for metric in DECLARED.values() if metric.source is source]
         parts += [head, "\n", *(f"{line}\n" for line in _table(rows))]
     return "".join(parts)
 
@@ -45,6 +45,6 @@ def page() -> str:
 def _table(rows: list[Instrument]) -> Iterator[str]:
     yield "| metric | type | labels | meaning |"
     yield "| --- | --- | --- | --- |"
-    for one in rows:
-        labels = ", ".join(f"`{label}`" for label in one.labels)
-        yield f"| `{one.name}` | {one.kind} | {labels} | {one.help} |"
+    for metric in rows:
+        labels = ", ".join(f"`{label}`" for label in metric.labels)
+        yield f"| `{metric.name}` | {metric.kind} | {labels} | {metric.help} |"

@@ -29,14 +29,14 @@ class BlobWire:
 
     async def send(self, request: Callable[[], Awaitable[str]]) -> str:
         """Deliver a write. Raises BlobUnavailableError, though it may be done, now or later."""
-        luck = self.dice.random() if self.is_faulty else 1.0
-        if luck < _LOST:
+        draw = self.dice.random() if self.is_faulty else 1.0
+        if draw < _LOST:
             raise BlobUnavailableError("the request is lost")
-        if _UNANSWERED <= luck < _LATE:
+        if _UNANSWERED <= draw < _LATE:
             self.late.append(request)
             raise BlobUnavailableError("the request takes long")
         answer = await request()
-        if luck < _UNANSWERED:
+        if draw < _UNANSWERED:
             raise BlobUnavailableError("the answer is lost")
         return answer
 
@@ -84,21 +84,21 @@ class WiredContainer(JobContainer):
         try:
             await self._store.write(self._name, name, data, if_absent=True)
         except storage.PreconditionFailed as e:
-            there, _ = await self._store.read(self._name, name)
-            if there != data:
+            existing, _ = await self._store.read(self._name, name)
+            if existing != data:
                 raise PreconditionFailedError(str(e)) from e
 
     async def list_blobs(self, prefix: str) -> dict[str, ListedBlob]:
         """Return every blob under the prefix, by the name behind it."""
-        found = await self._store.list_blobs(self._name, prefix)
-        listed = {}
-        for blob in found:
+        listing = await self._store.list_blobs(self._name, prefix)
+        blobs = {}
+        for blob in listing:
             data, etag = await self._store.read(self._name, blob.name)
             crc = checksum(data)
-            listed[blob.name.removeprefix(prefix)] = ListedBlob(
+            blobs[blob.name.removeprefix(prefix)] = ListedBlob(
                 size=blob.size, etag=etag, crc64nvme=crc
             )
-        return listed
+        return blobs
 
     async def delete(self, name: str) -> None:
         """Delete a blob, if it is there."""

@@ -136,8 +136,8 @@ class Supervisor:
         if answer is None or answer.status_code != 200:
             self.news = True
             return
-        said = HeartbeatAnswer.from_json(answer.content)
-        self._extend_deadline(said.now, said.stop_by)
+        heartbeat_answer = HeartbeatAnswer.from_json(answer.content)
+        self._extend_deadline(heartbeat_answer.now, heartbeat_answer.stop_by)
         machine.unreported = [m for m in machine.unreported if m not in beat.metrics]
         self.committed = [c for c in self.committed if c not in beat.committed]
 
@@ -326,8 +326,10 @@ class Supervisor:
         if run.waiting_since is None:
             run.waiting_since = self._now()
         idle = run.rank != 0 or run.committer.is_idle
-        over = run.stops.is_upload_time_over or run.stops.is_peer_time_over(run.waiting_since)
-        if run.stops.strongest is StopRequest.ABANDON or over or (idle and self._all_sent):
+        is_time_over = run.stops.is_upload_time_over or run.stops.is_peer_time_over(
+            run.waiting_since
+        )
+        if run.stops.strongest is StopRequest.ABANDON or is_time_over or (idle and self._all_sent):
             self._end(run, self._how_it_ended(run, trainer))
 
     @property
@@ -335,16 +337,16 @@ class Supervisor:
         return all(save.sent for save in self.machine.outbox.values())
 
     def _how_it_ended(self, run: Run, trainer: TrainerProcess) -> NodePhase:
-        how = trainer.how or NodePhase.FAILED
+        outcome = trainer.how or NodePhase.FAILED
         if run.stops.strongest is StopRequest.ABANDON:
             return NodePhase.STOPPED
-        if how is NodePhase.FINISHED and run.rank == 0 and run.model is None:
+        if outcome is NodePhase.FINISHED and run.rank == 0 and run.model is None:
             return NodePhase.STOPPED
-        return NodePhase.STOPPED if run.salvaged and how is not NodePhase.FINISHED else how
+        return NodePhase.STOPPED if run.salvaged and outcome is not NodePhase.FINISHED else outcome
 
-    def _end(self, run: Run, how: NodePhase) -> None:
+    def _end(self, run: Run, outcome: NodePhase) -> None:
         self.machine.outbox.clear()
-        self.react(rules.on_run_ended(self.machine.disk, run.generation.number, how))
+        self.react(rules.on_run_ended(self.machine.disk, run.generation.number, outcome))
         self.run = None
 
     def _drop_torn(self) -> None:

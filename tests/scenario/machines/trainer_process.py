@@ -80,9 +80,9 @@ class TrainerProcess:
         save = PendingSave(path, self.generation, self.rank, writers, self.step, kind)
         self.planned += [save, save]  # once for the data, once for the record
 
-    def end(self, how: NodePhase) -> None:
+    def end(self, outcome: NodePhase) -> None:
         """Plan to end after what is planned already."""
-        self.planned.append(how)
+        self.planned.append(outcome)
 
     def do_next(self) -> bool:
         """Do one planned thing; False when nothing is planned."""
@@ -97,10 +97,10 @@ class TrainerProcess:
             self.outbox[planned.path] = planned
         return True
 
-    def die(self, how: NodePhase = NodePhase.FAILED) -> None:
+    def die(self, outcome: NodePhase = NodePhase.FAILED) -> None:
         """End at once, whatever is planned."""
         if self.alive:
-            self.alive, self.how = False, how
+            self.alive, self.how = False, outcome
 
 
 def step_together(group: Collection[TrainerProcess]) -> bool:
@@ -126,7 +126,7 @@ def step_together(group: Collection[TrainerProcess]) -> bool:
     return False
 
 
-def _end(group: Collection[TrainerProcess], kind: str, how: NodePhase) -> None:
+def _end(group: Collection[TrainerProcess], kind: str, outcome: NodePhase) -> None:
     for trainer in group:
         trainer.save(kind)
-        trainer.end(how)
+        trainer.end(outcome)

@@ -25,16 +25,16 @@ class NodeWire:
 
     async def send_request(self, **request: Any) -> httpx.Response | None:  # noqa: ANN401 - httpx's own
         """Send a request; None when no useful answer came, though it may be heard, now or later."""
-        luck = self.dice.random() if self.is_faulty else 1.0
-        if luck < _LOST:
+        draw = self.dice.random() if self.is_faulty else 1.0
+        if draw < _LOST:
             return None
-        if _DOUBLED <= luck < _LATE:
+        if _DOUBLED <= draw < _LATE:
             self.late.append(request)
             return None
         answer = await self.replicas.send_request(**request)
-        if luck < _UNANSWERED:
+        if draw < _UNANSWERED:
             return None
-        return await self.replicas.send_request(**request) if luck < _DOUBLED else answer
+        return await self.replicas.send_request(**request) if draw < _DOUBLED else answer
 
     async def deliver_late(self) -> None:
         """Deliver what is still on its way; nobody waits for the answers any more."""

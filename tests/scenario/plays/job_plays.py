@@ -108,8 +108,8 @@ async def elastic(job: ScenarioJob) -> None:
             job.evict()
             job.done.add("evicted")
         return
-    mine = job.mine()
-    number = max((m.number for m in mine), default=0)
+    machines = job.mine()
+    number = max((m.number for m in machines), default=0)
     if number >= 2:
         job.train(5)
         job.waited += 1

@@ -38,18 +38,18 @@ class RandomLife:
 
     def __post_init__(self) -> None:
         """Draw how stormy it is, and how long."""
-        dice = self.dice
-        self.odds = {name: dice.choice((0.0, 0.02, 0.05, 0.1)) for name in _EVENTS}
-        self.stormy_rounds = dice.randrange(*_STORMY_ROUNDS)
-        self.total_steps = dice.choice(_TOTAL_STEPS)
-        self.has_faulty_wires = dice.random() < 0.5
-        self.mortality = dice.choice((0.0, 0.0, 0.02))  # of a supervisor, between two steps
-        self.is_elastic = dice.random() < 0.3
+        rng = self.dice
+        self.odds = {name: rng.choice((0.0, 0.02, 0.05, 0.1)) for name in _EVENTS}
+        self.stormy_rounds = rng.randrange(*_STORMY_ROUNDS)
+        self.total_steps = rng.choice(_TOTAL_STEPS)
+        self.has_faulty_wires = rng.random() < 0.5
+        self.mortality = rng.choice((0.0, 0.0, 0.02))  # of a supervisor, between two steps
+        self.is_elastic = rng.random() < 0.3
 
     def play(self) -> Play:
         """Return the play of this life."""
-        asked: dict[str, Any] = ELASTIC if self.is_elastic else {}
-        return Play(self.turn, end=None, asks=lambda _: asked)
+        overrides: dict[str, Any] = ELASTIC if self.is_elastic else {}
+        return Play(self.turn, end=None, asks=lambda _: overrides)
 
     @property
     def is_calm(self) -> bool:
@@ -72,8 +72,8 @@ class RandomLife:
         if self.is_calm:
             await self._calm(job)
             return
-        for name, odds in self.odds.items():
-            if self.dice.random() < odds:
+        for name, probability in self.odds.items():
+            if self.dice.random() < probability:
                 await _EVENTS[name](self, job)
 
     async def _calm(self, job: ScenarioJob) -> None:
@@ -107,8 +107,8 @@ class RandomLife:
     # --- events ---
 
     def _machine(self, job: ScenarioJob) -> Machine | None:
-        there = [m for m in job.machines.values() if not m.left]
-        return self.dice.choice(there) if there else None
+        present = [m for m in job.machines.values() if not m.left]
+        return self.dice.choice(present) if present else None
 
     async def evict(self, job: ScenarioJob) -> None:
         """Let Azure take a machine; perhaps it is listed for a while."""
@@ -122,8 +122,8 @@ class RandomLife:
 
     def _take(self, job: ScenarioJob, machine: Machine, *, lingers: bool) -> None:
         name = scale_set_name(machine.attempt_id)
-        for found in job.scenario.cloud.list_existing(()):
-            for instance in found.instances if found.name == name else ():
+        for scale_set in job.scenario.cloud.list_existing(()):
+            for instance in scale_set.instances if scale_set.name == name else ():
                 if instance.vm_id == machine.vm_id:
                     job.scenario.cloud.evict(name, instance.instance_id, lingers=lingers)
 

@@ -143,8 +143,8 @@ async def _forget_the_file(job: ScenarioJob) -> None:
 
 
 async def _when_archived(job: ScenarioJob) -> None:
-    found = await job.scenario.world.store.list_stored(job.job_id, "models/")
-    if any(blob.tier is AccessTier.ARCHIVE for blob in found):
+    blobs = await job.scenario.world.store.list_stored(job.job_id, "models/")
+    if any(blob.tier is AccessTier.ARCHIVE for blob in blobs):
         job.waited += 1
     if job.waited > 3:
         job.scenario.world.clock.advance(days=2)
@@ -153,9 +153,9 @@ async def _when_archived(job: ScenarioJob) -> None:
 
 async def _when_clean(job: ScenarioJob) -> None:
     """Note when nothing is left that is not needed."""
-    left = await job.scenario.world.store.list_blobs(job.job_id, LEFT_BEHIND)
-    left += await job.scenario.world.store.list_blobs(CONTAINER, GHOST)
-    if not left:
+    leftovers = await job.scenario.world.store.list_blobs(job.job_id, LEFT_BEHIND)
+    leftovers += await job.scenario.world.store.list_blobs(CONTAINER, GHOST)
+    if not leftovers:
         job.done.add("clean")
 
 

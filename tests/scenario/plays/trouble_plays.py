@@ -68,7 +68,7 @@ async def immortal(job: ScenarioJob) -> None:
 
 async def _haunted(job: ScenarioJob) -> None:
     """Create the scale set once more, as a worker that slept through it all."""
-    there = scale_set_name(job.attempts[-1].id) in job.scenario.cloud.billed_names()
+    is_billed = scale_set_name(job.attempts[-1].id) in job.scenario.cloud.billed_names()
     if "haunted" not in job.done:
         job.scenario.cloud.failing_deletes = _FOR_EVER
         with suppress(CloudError):  # in a storm
@@ -77,20 +77,20 @@ async def _haunted(job: ScenarioJob) -> None:
             )
             job.done.add("haunted")
         job.waited = 0
-    elif there:
+    elif is_billed:
         _outlast(job, "ghosts")
     elif await job.are_all_billed():
         job.done.add("laid")
 
 
-def _outlast(job: ScenarioJob, what: str) -> None:
+def _outlast(job: ScenarioJob, action: str) -> None:
     """Wait longer than the service's patience, then let Azure delete."""
     job.waited += 1
     if job.waited == 10:
         job.scenario.world.clock.advance(seconds=TOO_LONG_TO_DELETE.total_seconds())
     if job.waited >= 24:
         job.scenario.cloud.failing_deletes = 0
-        job.done.add(what)
+        job.done.add(action)
 
 
 async def rotten(job: ScenarioJob) -> None:

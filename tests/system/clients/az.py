@@ -19,8 +19,8 @@ SECONDS = 120.0  # for one command
 
 def program() -> Path | None:
     """Where `az` is, or None."""
-    named = Path(os.environ.get("REKINDLE_AZ", ROOT / ".venv-az" / "bin" / "az"))  # noqa: TID251 - tests have no settings
-    return named if named.exists() else None
+    path = Path(os.environ.get("REKINDLE_AZ", ROOT / ".venv-az" / "bin" / "az"))  # noqa: TID251 - tests have no settings
+    return path if path.exists() else None
 
 
 class Refused(AssertionError):
@@ -36,30 +36,32 @@ class Shell:
     folder: Path
     say: Callable[[str], None] = field(default=lambda _: None)
 
-    def run(self, *words: str) -> str:
+    def run(self, *arguments: str) -> str:
         """One command; raises Refused with what it printed when it fails."""
-        shown = (short(word.replace(f"{ROOT}/", "")) for word in words)
-        self.say(f"$ az {' '.join(shown)}")
-        done = subprocess.run(
-            [str(self.az), *words],
+        abridged = (short(argument.replace(f"{ROOT}/", "")) for argument in arguments)
+        self.say(f"$ az {' '.join(abridged)}")
+        process = subprocess.run(
+            [str(self.az), *arguments],
             env=self._environment(),
             capture_output=True,
             text=True,
             timeout=SECONDS,
             check=False,
         )
-        if done.returncode != 0:
-            raise Refused(f"az {' '.join(words)}: {done.returncode}\n{done.stderr}{done.stdout}")
-        return done.stdout
+        if process.returncode != 0:
+            raise Refused(
+                f"az {' '.join(arguments)}: {process.returncode}\n{process.stderr}{process.stdout}"
+            )
+        return process.stdout
 
-    def ask(self, *words: str) -> Any:  # noqa: ANN401 - whatever JSON it prints
+    def ask(self, *arguments: str) -> Any:  # noqa: ANN401 - whatever JSON it prints
         """One command that prints JSON."""
-        answer = json.loads(self.run(*words, "--output", "json") or "null")
+        answer = json.loads(self.run(*arguments, "--output", "json") or "null")
         self.say("  " + short(json.dumps(answer), 160))
         return answer
 
     def _environment(self) -> dict[str, str]:
-        ours = {
+        variables = {
             "AZURE_CONFIG_DIR": str(self.folder / "az"),
             "HOME": str(self.folder),  # where --generate-ssh-keys leaves them
             "REQUESTS_CA_BUNDLE": self.emulator.ca,
@@ -67,13 +69,13 @@ class Shell:
             "AZURE_CORE_COLLECT_TELEMETRY": "false",
             "AZURE_CORE_ONLY_SHOW_ERRORS": "true",
         }
-        return os.environ | ours  # noqa: TID251 - a child's environment
+        return os.environ | variables  # noqa: TID251 - a child's environment
 
 
-def expect(held: bool, what: str, seen: object) -> None:
+def expect(holds: bool, expectation: str, output: object) -> None:
     """Raise Refused with what was seen, unless it holds."""
-    if not held:
-        raise Refused(f"expected {what}, but az said {seen!r}")
+    if not holds:
+        raise Refused(f"expected {expectation}, but az said {output!r}")
 
 
 def short(text: str, most: int = 80) -> str:
@@ -95,11 +97,11 @@ SHOWN = (
 
 def uniform(shell: Shell) -> None:
     """Linux machines behind the load balancer that az makes."""
-    shown = _create(shell, "uniform", *UNIFORM, "--instance-count", "2")
-    expect(shown == {"mode": "Uniform", "capacity": 2, "one": True}, "a Uniform set", shown)
+    scale_set = _create(shell, "uniform", *UNIFORM, "--instance-count", "2")
+    expect(scale_set == {"mode": "Uniform", "capacity": 2, "one": True}, "a Uniform set", scale_set)
     rules = ("network", "lb", "inbound-nat-rule", "list", *GROUP, "--lb-name", "uniformLB")
-    found = shell.ask(*rules, "--query", "[].backendPort")
-    expect(found == [22], "a NAT rule for SSH", found)
+    ports = shell.ask(*rules, "--query", "[].backendPort")
+    expect(ports == [22], "a NAT rule for SSH", ports)
     group = ("network", "nsg", "show", *GROUP, "-n", "uniformNSG")
     names = shell.ask(*group, "--query", "defaultSecurityRules[].name")
     expect("DenyAllInBound" in names and len(names) == 6, "Azure's own rules", names)
@@ -107,50 +109,52 @@ def uniform(shell: Shell) -> None:
 
 def spot(shell: Shell) -> None:
     """Spot machines at whatever the price is, deleted when they are evicted."""
-    asked = ("--priority", "Spot", "--max-price", "-1", "--eviction-policy", "Delete")
-    shown = _create(shell, "spot", *UNIFORM, "--instance-count", "1", *asked)
-    wanted = {"priority": "Spot", "evicted": "Delete", "maxPrice": -1}
-    expect(wanted.items() <= shown.items(), "a Spot set", shown)
+    options = ("--priority", "Spot", "--max-price", "-1", "--eviction-policy", "Delete")
+    scale_set = _create(shell, "spot", *UNIFORM, "--instance-count", "1", *options)
+    expected = {"priority": "Spot", "evicted": "Delete", "maxPrice": -1}
+    expect(expected.items() <= scale_set.items(), "a Spot set", scale_set)
 
 
 def flexible(shell: Shell) -> None:
     """Create a scale set without naming a mode; az makes a Flexible one."""
-    shown = _create(shell, "flexible", *LINUX, "--generate-ssh-keys", "--instance-count", "2")
-    expect(shown == {"mode": "Flexible", "capacity": 2, "one": False}, "a Flexible set", shown)
+    scale_set = _create(shell, "flexible", *LINUX, "--generate-ssh-keys", "--instance-count", "2")
+    expect(
+        scale_set == {"mode": "Flexible", "capacity": 2, "one": False}, "a Flexible set", scale_set
+    )
     names = shell.ask("vm", "list", *GROUP, "--query", "[].storageProfile.osDisk.osType")
     expect(names == ["Linux", "Linux"], "two virtual machines", names)
 
 
 def empty(shell: Shell) -> None:
     """Create a Flexible scale set that has no machine profile yet."""
-    asked = ("--orchestration-mode", "Flexible", "--platform-fault-domain-count", "1")
-    shown = _create(shell, "empty", *asked)
-    expect(shown == {"mode": "Flexible", "one": False}, "an empty set", shown)
+    options = ("--orchestration-mode", "Flexible", "--platform-fault-domain-count", "1")
+    scale_set = _create(shell, "empty", *options)
+    expect(scale_set == {"mode": "Flexible", "one": False}, "an empty set", scale_set)
 
 
 def zonal(shell: Shell) -> None:
     """One placement group in one of the zones."""
-    asked = ("--single-placement-group", "true", "--zones", "1")
-    shown = _create(shell, "zonal", *UNIFORM, "--instance-count", "2", *asked)
-    expect((shown["zones"], shown["one"]) == (["1"], True), "a zonal set", shown)
+    options = ("--single-placement-group", "true", "--zones", "1")
+    scale_set = _create(shell, "zonal", *UNIFORM, "--instance-count", "2", *options)
+    expect((scale_set["zones"], scale_set["one"]) == (["1"], True), "a zonal set", scale_set)
 
 
 def in_a_network(shell: Shell) -> None:
     """In a subnet that is there, without a load balancer, with an identity."""
     shell.ask("network", "vnet", "create", *GROUP, "-n", "net", "--subnet-name", "nodes")
-    asked = ("--lb", "", "--vnet-name", "net", "--subnet", "nodes", "--assign-identity")
-    shown = _create(shell, "inside", *UNIFORM, "--instance-count", "1", *asked)
-    expect(shown["identity"] == "SystemAssigned", "an identity", shown)
+    options = ("--lb", "", "--vnet-name", "net", "--subnet", "nodes", "--assign-identity")
+    scale_set = _create(shell, "inside", *UNIFORM, "--instance-count", "1", *options)
+    expect(scale_set["identity"] == "SystemAssigned", "an identity", scale_set)
 
 
 def custom_data(shell: Shell) -> None:
     """With cloud-init, a password and an OS disk that is not kept."""
     file = shell.folder / "init.yaml"
     file.write_text("#cloud-config\nruncmd: [echo]\n")
-    asked = ("--authentication-type", "password", "--admin-password", "Not-a-secret-1")
-    more = ("--custom-data", str(file), "--ephemeral-os-disk", "--orchestration-mode", "Uniform")
-    shown = _create(shell, "custom", *LINUX, "--instance-count", "1", *asked, *more)
-    expect(shown["capacity"] == 1, "a machine", shown)
+    password = ("--authentication-type", "password", "--admin-password", "Not-a-secret-1")
+    options = ("--custom-data", str(file), "--ephemeral-os-disk", "--orchestration-mode", "Uniform")
+    scale_set = _create(shell, "custom", *LINUX, "--instance-count", "1", *password, *options)
+    expect(scale_set["capacity"] == 1, "a machine", scale_set)
 
 
 def mixed(shell: Shell) -> None:
@@ -158,18 +162,18 @@ def mixed(shell: Shell) -> None:
     sizes = ("--skuprofile-vmsizes", "Standard_D2s_v5", "Standard_D4s_v5")
     order = ("--skuprofile-allocation-strategy", "Prioritized", "--skuprofile-rank", "0", "1")
     image = ("--image", "Ubuntu2204", "--admin-username", "azureuser", "--generate-ssh-keys")
-    shown = _create(
+    scale_set = _create(
         shell, "mix", *image, "--vm-sku", "Mix", *sizes, *order, "--instance-count", "1"
     )
-    expect(shown["sizes"] == ["Standard_D2s_v5", "Standard_D4s_v5"], "two sizes", shown)
+    expect(scale_set["sizes"] == ["Standard_D2s_v5", "Standard_D4s_v5"], "two sizes", scale_set)
 
 
-def _create(shell: Shell, name: str, *asked: str) -> dict[str, Any]:
+def _create(shell: Shell, name: str, *arguments: str) -> dict[str, Any]:
     """Create it and show what is there; members that are null are left out."""
-    made = shell.ask("vmss", "create", *GROUP, "-n", name, *asked)
-    expect(made["vmss"]["provisioningState"] == "Succeeded", "success", made)
-    shown = shell.ask("vmss", "show", *GROUP, "-n", name, "--query", SHOWN)
-    return {member: value for member, value in shown.items() if value is not None}
+    created = shell.ask("vmss", "create", *GROUP, "-n", name, *arguments)
+    expect(created["vmss"]["provisioningState"] == "Succeeded", "success", created)
+    scale_set = shell.ask("vmss", "show", *GROUP, "-n", name, "--query", SHOWN)
+    return {member: value for member, value in scale_set.items() if value is not None}
 
 
 FORMS = (uniform, spot, flexible, empty, zonal, in_a_network, custom_data, mixed)
@@ -197,23 +201,25 @@ def sign_in(shell: Shell) -> None:
 def scale_sets(shell: Shell) -> None:
     """Everything that one does to a scale set by hand."""
     group, name = ("-g", "az"), ("-n", "rk-az")
-    made = shell.ask("group", "create", "-n", "az", "-l", "eastus")
-    expect(made["properties"]["provisioningState"] == "Succeeded", "a group", made)
+    created = shell.ask("group", "create", "-n", "az", "-l", "eastus")
+    expect(created["properties"]["provisioningState"] == "Succeeded", "a group", created)
     kind = ("--orchestration-mode", "Uniform", "--vm-sku", SIZE, "--instance-count", "2")
-    asked = ("--priority", "Spot", "--eviction-policy", "Delete", "--ephemeral-os-disk")
+    spot_options = ("--priority", "Spot", "--eviction-policy", "Delete", "--ephemeral-os-disk")
     image = ("--image", "microsoft-dsvm:ubuntu-hpc:2204:latest", "--admin-username", "azureuser")
-    shell.ask("vmss", "create", *group, *name, *kind, *asked, *image, "--generate-ssh-keys")
+    shell.ask("vmss", "create", *group, *name, *kind, *spot_options, *image, "--generate-ssh-keys")
     wait_for(lambda: shell.emulator.machines("rk-az")[1:])
-    shown = shell.ask("vmss", "show", *group, *name)
-    expect(shown["sku"]["capacity"] == 2, "two machines", shown["sku"])
-    expect([s["name"] for s in shell.ask("vmss", "list", *group)] == ["rk-az"], "the list", shown)
+    scale_set = shell.ask("vmss", "show", *group, *name)
+    expect(scale_set["sku"]["capacity"] == 2, "two machines", scale_set["sku"])
+    expect(
+        [s["name"] for s in shell.ask("vmss", "list", *group)] == ["rk-az"], "the list", scale_set
+    )
     shell.ask("vmss", "scale", *group, *name, "--new-capacity", "3")
     rows = shell.ask("vmss", "list-instances", *group, *name)
     expect([r["instanceId"] for r in rows] == ["0", "1", "2"], "three instances", rows)
     view = shell.ask("vmss", "get-instance-view", *group, *name)
     expect(view["virtualMachine"]["statusesSummary"] != [], "a summary", view)
-    one = shell.ask("vmss", "get-instance-view", *group, *name, "--instance-id", "1")
-    codes = [status["code"] for status in one["statuses"]]
+    instance = shell.ask("vmss", "get-instance-view", *group, *name, "--instance-id", "1")
+    codes = [status["code"] for status in instance["statuses"]]
     expect("PowerState/running" in codes, "a running machine", codes)
     shell.run("vmss", "simulate-eviction", *group, *name, "--instance-id", "2")
     wait_for(lambda: len(shell.emulator.machines("rk-az")) == 2, 45)
@@ -247,11 +253,18 @@ def market(shell: Shell) -> None:
 
 def deployments(shell: Shell) -> None:
     """Deploy the template of infra/ as its README says."""
-    where: tuple[str, ...] = ("-g", "az", "--template-file", str(TEMPLATE), "--name", "rekindle")
-    where += ("--parameters", f"@{TEMPLATE.with_name('parameters.json')}", *GIVEN)
-    shell.ask("deployment", "group", "validate", *where)
-    made = shell.ask("deployment", "group", "create", *where)
-    expect(made["properties"]["provisioningState"] == "Succeeded", "success", made)
+    arguments: tuple[str, ...] = (
+        "-g",
+        "az",
+        "--template-file",
+        str(TEMPLATE),
+        "--name",
+        "rekindle",
+    )
+    arguments += ("--parameters", f"@{TEMPLATE.with_name('parameters.json')}", *GIVEN)
+    shell.ask("deployment", "group", "validate", *arguments)
+    deployment = shell.ask("deployment", "group", "create", *arguments)
+    expect(deployment["properties"]["provisioningState"] == "Succeeded", "success", deployment)
     kinds = {row["type"].lower() for row in shell.ask("resource", "list", "-g", "az")}
     expect("microsoft.network/virtualnetworks" in kinds, "a network", kinds)
 
@@ -281,8 +294,8 @@ def main() -> int:
         transcript = Transcript(Path(folder))
         try:
             shell = Shell(az, emulator, Path(folder), transcript.say)
-            for part in STORY:
-                part(shell)
+            for chapter in STORY:
+                chapter(shell)
         except Refused as refused:
             sys.stderr.write(f"{refused}\n")
             return 1

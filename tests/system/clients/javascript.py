@@ -38,7 +38,7 @@ def play(emulator: Emulator, transcript: Transcript) -> int:
         group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/js{VERSION}"
         client.put(group, json={"location": "eastus"}).raise_for_status()
     node = shutil.which("node", path=tools_path()) or "node"
-    done = subprocess.run(
+    process = subprocess.run(
         [node, str(SESSION), str(PACKAGES), emulator.arm_url, TENANT, SUBSCRIPTION],
         env=os.environ | {"NODE_EXTRA_CA_CERTS": emulator.ca},  # noqa: TID251 - a child's environment
         stdout=subprocess.PIPE,
@@ -46,9 +46,9 @@ def play(emulator: Emulator, transcript: Transcript) -> int:
         timeout=SECONDS,
         check=False,
     )
-    for line in done.stdout.splitlines():
+    for line in process.stdout.splitlines():
         transcript.say(line)
-    return done.returncode
+    return process.returncode
 
 
 def main() -> int:

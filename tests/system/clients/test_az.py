@@ -23,5 +23,5 @@ def shell(tmp_path: Path) -> Iterator[Shell]:
 @pytest.mark.skipif(PROGRAM is None, reason="az is not installed here: make az")
 @pytest.mark.timeout(600)
 def test_az_does_everything_that_one_does_by_hand(shell: Shell) -> None:
-    for part in STORY:
-        part(shell)
+    for chapter in STORY:
+        chapter(shell)

@@ -23,8 +23,8 @@ class Transcript:
     def say(self, line: str) -> None:
         """Print a line, and remember it without what differs from run to run."""
         line = line.replace(str(self.folder), "FOLDER")
-        for changing, shown in _CHANGING:
-            line = changing.sub(shown, line)
+        for changing, replacement in _CHANGING:
+            line = changing.sub(replacement, line)
         self.lines.append(line)
         print(line, flush=True)  # noqa: T201 - a program's output
 

@@ -15,8 +15,8 @@ from trainer.rundir import TENSORS
 def randomness(checkpoint: Path) -> None:
     """Give each of two ranks the other's generators: its own are lost."""
     states = [json.loads(path.read_text())["randomness"] for path in _indexes(checkpoint)]
-    for path, other in zip(_indexes(checkpoint), reversed(states), strict=True):
-        _edit(path, {"randomness": other})
+    for path, other_state in zip(_indexes(checkpoint), reversed(states), strict=True):
+        _edit(path, {"randomness": other_state})
     _tell_sizes(checkpoint)
 
 
@@ -44,12 +44,12 @@ def answers(checkpoint: Path) -> None:
 
 def moments(checkpoint: Path) -> None:
     """Begin the first moments anew."""
-    _fill(checkpoint, "exp_avg", lambda held: bytes(len(held["exp_avg"])))
+    _fill(checkpoint, "exp_avg", lambda tensors: bytes(len(tensors["exp_avg"])))
 
 
 def average(checkpoint: Path) -> None:
     """Begin the moving average anew, from the weights as they are."""
-    _fill(checkpoint, "average", lambda held: held["master"])
+    _fill(checkpoint, "average", lambda tensors: tensors["master"])
 
 
 FORGET: dict[str, Callable[[Path], None]] = {
@@ -87,18 +87,18 @@ def _tell_sizes(checkpoint: Path) -> None:
 def _fill(checkpoint: Path, state: str, make: Callable[[dict[str, bytes]], bytes]) -> None:
     """Write one state of every parameter anew; ``make`` gets all states that are stored of it."""
     for path in checkpoint.glob(f"*{TENSORS}"):
-        whole = bytearray(path.read_bytes())
-        length = 8 + int.from_bytes(whole[:8], "little")
-        spans = _spans(TensorLayout.of(bytes(whole[:length])), len(whole))
+        content = bytearray(path.read_bytes())
+        length = 8 + int.from_bytes(content[:8], "little")
+        spans = _spans(TensorLayout.of(bytes(content[:length])), len(content))
         for parameter in {key.partition("|")[0] for key in spans}:
-            held = {
-                key.partition("|")[2]: bytes(whole[begin:end])
+            tensors = {
+                key.partition("|")[2]: bytes(content[begin:end])
                 for key, (begin, end) in spans.items()
                 if key.partition("|")[0] == parameter
             }
             begin, end = spans[f"{parameter}|{state}"]
-            whole[begin:end] = make(held)
-        path.write_bytes(whole)
+            content[begin:end] = make(tensors)
+        path.write_bytes(content)
 
 
 def _spans(layout: TensorLayout, size: int) -> dict[str, tuple[int, int]]:

@@ -47,21 +47,21 @@ def interrupted(inputs: Path) -> dict[str, RunSpec]:
 
 def interrupt(root: Path, spec: RunSpec, inputs: Path) -> dict[str, object]:
     """Compare a run that is stopped at random and killed while it saves with an undisturbed one."""
-    whole = run_world(prepare(root / "whole", spec, inputs))
-    told = told_at_random(prepare(root / "told", spec, inputs), spec, random.Random(root.name))
+    uninterrupted = run_world(prepare(root / "whole", spec, inputs))
+    stopped = told_at_random(prepare(root / "told", spec, inputs), spec, random.Random(root.name))
     often = replace(spec, checkpoint_seconds=0.0)
     killed = killed_while_saving(
-        prepare(root / "killed", often, inputs, resume=told),
+        prepare(root / "killed", often, inputs, resume=stopped),
         lambda saved: prepare(root / "last", spec, inputs, resume=saved),
     )
     last = run_world(RunDir(root / "last"))
     return {
-        "told_at": told.step,
+        "told_at": stopped.step,
         "resumed_from": killed.step,
-        "resumed_later": whole.step > killed.step > told.step > 0,
-        "losses_equal": told.losses | killed.losses | last.losses == whole.losses,
-        "parameters_equal": last.parameters_sha256 == whole.parameters_sha256 != "",
-        "parameters_sha256": whole.parameters_sha256,
+        "resumed_later": uninterrupted.step > killed.step > stopped.step > 0,
+        "losses_equal": stopped.losses | killed.losses | last.losses == uninterrupted.losses,
+        "parameters_equal": last.parameters_sha256 == uninterrupted.parameters_sha256 != "",
+        "parameters_sha256": uninterrupted.parameters_sha256,
     }
 
 

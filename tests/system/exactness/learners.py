@@ -14,7 +14,7 @@ EASY_FIRST = Curriculum(until_step=7, start_share=0.2)
 
 def learners(inputs: Path) -> dict[str, RunSpec]:
     """By name; each beside a matrix of which it takes another way through the trainer."""
-    spec, ranked, told = make_spec(inputs), by_rankings(inputs), by_labels(inputs)
+    spec, ranked, labelled = make_spec(inputs), by_rankings(inputs), by_labels(inputs)
     return {
         "mixed-full-zero2-bf16": replace(spec, mix=MIX),
         "mixed-lora-zero3-fp32-dpo": replace(
@@ -26,8 +26,10 @@ def learners(inputs: Path) -> dict[str, RunSpec]:
         ),
         "ranked-full-zero2-bf16": ranked,
         "ranked-lora-zero3-fp32": replace(ranked, lora=LORA, zero_stage=3, precision="fp32"),
-        "classification-full-zero3-bf16": replace(told, zero_stage=3),
-        "classification-lora-zero1-fp32": replace(told, lora=LORA, zero_stage=1, precision="fp32"),
+        "classification-full-zero3-bf16": replace(labelled, zero_stage=3),
+        "classification-lora-zero1-fp32": replace(
+            labelled, lora=LORA, zero_stage=1, precision="fp32"
+        ),
     }
 
 

@@ -93,7 +93,7 @@ ROUNDING = {"fp32": 1e-5, "bf16": 2**-8}
 
 def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> dict[str, object]:
     """Run once through and once with stops; say whether losses and parameters are equal."""
-    whole = run_world(prepare(root / "whole", spec, inputs))
+    uninterrupted = run_world(prepare(root / "whole", spec, inputs))
     losses: dict[int, float] = {}
     last: Outcome | None = None
     for number, stop_at in enumerate((*stops, None)):
@@ -102,30 +102,30 @@ def compare(root: Path, spec: RunSpec, inputs: Path, stops: tuple[int, ...]) -> 
         losses |= last.losses
     assert last is not None
     return {
-        "losses_equal": losses == whole.losses,
-        "parameters_equal": last.parameters_sha256 == whole.parameters_sha256 != "",
-        "parameters_sha256": whole.parameters_sha256,
+        "losses_equal": losses == uninterrupted.losses,
+        "parameters_equal": last.parameters_sha256 == uninterrupted.parameters_sha256 != "",
+        "parameters_sha256": uninterrupted.parameters_sha256,
     }
 
 
-def alike(root: Path, spec: RunSpec, other: RunSpec, inputs: Path) -> dict[str, object]:
+def alike(root: Path, spec: RunSpec, other_spec: RunSpec, inputs: Path) -> dict[str, object]:
     """Run two specs once through, which may differ in where things lie and in nothing else."""
-    one = run_world(prepare(root / "one", spec, inputs))
-    two = run_world(prepare(root / "two", other, inputs))
+    first = run_world(prepare(root / "one", spec, inputs))
+    second = run_world(prepare(root / "two", other_spec, inputs))
     return {
-        "losses_equal": one.losses == two.losses,
-        "parameters_equal": one.parameters_sha256 == two.parameters_sha256 != "",
+        "losses_equal": first.losses == second.losses,
+        "parameters_equal": first.parameters_sha256 == second.parameters_sha256 != "",
     }
 
 
 def forget(root: Path, spec: RunSpec, inputs: Path, item: str) -> dict[str, object]:
     """Resume without one thing that the checkpoint holds; say whether that made another run."""
-    whole = run_world(prepare(root / "whole", spec, inputs))
+    uninterrupted = run_world(prepare(root / "whole", spec, inputs))
     stopped = run_world(prepare(root / "stopped", spec, inputs), stop_at=7)
     rundir = prepare(root / "forgetful", spec, inputs, resume=stopped)
     FORGET[item](rundir.checkpoint)
-    found = run_world(rundir)
-    return {"another_run": found.parameters_sha256 not in (whole.parameters_sha256, "")}
+    forgetful = run_world(rundir)
+    return {"another_run": forgetful.parameters_sha256 not in (uninterrupted.parameters_sha256, "")}
 
 
 # --- Changing world sizes ----------------------------------------------------------------------
@@ -174,18 +174,22 @@ def change_rungs(root: Path, spec: RunSpec, inputs: Path) -> dict[str, object]:
 
 
 def _compared(twin: Part, parts: Sequence[Part], spec: RunSpec) -> dict[str, object]:
-    theirs, ours = twin.outcome.metrics, _metrics(parts)
-    found = {step: _off(ours[step].loss, m.loss, spec) for step, m in theirs.items()}
-    worst = max(found, key=lambda step: found[step])
+    twin_metrics, metrics = twin.outcome.metrics, _metrics(parts)
+    deviations = {step: _off(metrics[step].loss, m.loss, spec) for step, m in twin_metrics.items()}
+    worst = max(deviations, key=lambda step: deviations[step])
     return {
-        "worlds": [[part.ranks, *_span(part.outcome)] for part in parts],
-        "steps_equal": sorted(ours) == sorted(theirs) == list(range(1, spec.total_steps + 1)),
+        "worlds": [[leg.ranks, *_span(leg.outcome)] for leg in parts],
+        "steps_equal": sorted(metrics)
+        == sorted(twin_metrics)
+        == list(range(1, spec.total_steps + 1)),
         "rows_equal": _rows(parts, spec) == _rows([twin], spec),
-        "tokens_equal": all(ours[step].tokens == theirs[step].tokens for step in theirs),
-        "consumed_equal": all(_counts(part.outcome, spec) for part in (*parts, twin)),
-        "within": found[worst] <= ROUNDING[spec.precision],
+        "tokens_equal": all(
+            metrics[step].tokens == twin_metrics[step].tokens for step in twin_metrics
+        ),
+        "consumed_equal": all(_counts(leg.outcome, spec) for leg in (*parts, twin)),
+        "within": deviations[worst] <= ROUNDING[spec.precision],
         "tolerance": ROUNDING[spec.precision],
-        "loss_apart": found[worst],
+        "loss_apart": deviations[worst],
         "at_step": worst,
     }
 
@@ -209,27 +213,27 @@ def run_chain(
         yield Part(ranks, last, rows)
 
 
-def apart(ours: float, theirs: float) -> float:
+def apart(value: float, reference: float) -> float:
     """Relative to theirs."""
-    return abs(ours - theirs) / abs(theirs)
+    return abs(value - reference) / abs(reference)
 
 
-def _off(ours: float, theirs: float, spec: RunSpec) -> float:
+def _off(loss: float, expected: float, spec: RunSpec) -> float:
     """By how much a loss is off; one made of advantages is about 0, and nothing to divide by."""
-    return abs(ours - theirs) if spec.reinforcement else apart(ours, theirs)
+    return abs(loss - expected) if spec.reinforcement else apart(loss, expected)
 
 
 def _metrics(parts: Sequence[Part]) -> dict[int, StepMetrics]:
-    return {step: m for part in parts for step, m in part.outcome.metrics.items()}
+    return {step: m for leg in parts for step, m in leg.outcome.metrics.items()}
 
 
 def _rows(parts: Sequence[Part], spec: RunSpec) -> dict[int, list[int]]:
     """Return the rows of every trained step in order, without steps that were only prepared."""
     return {
-        step: part.rows[consumed]
-        for part in parts
-        for step in part.outcome.metrics
-        if (consumed := (step - 1) * spec.global_batch) in part.rows  # else: only evaluated here
+        step: leg.rows[consumed]
+        for leg in parts
+        for step in leg.outcome.metrics
+        if (consumed := (step - 1) * spec.global_batch) in leg.rows  # else: only evaluated here
     }
 
 
@@ -340,18 +344,18 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--list", action="store_true")
     options = parser.parse_args()
-    held = options.keep.read_text() if options.keep and options.keep.exists() else ""
-    known = {json.loads(line)["case"] for line in held.splitlines()}
+    kept_lines = options.keep.read_text() if options.keep and options.keep.exists() else ""
+    finished = {json.loads(line)["case"] for line in kept_lines.splitlines()}
     with tempfile.TemporaryDirectory() as folder:
-        found = cases(Path(folder))
-        chosen = {n: case for n, case in found if any(text in n for text in options.only)}
+        every = cases(Path(folder))
+        chosen = {n: case for n, case in every if any(text in n for text in options.only)}
         if options.list:
             _tell({"cases": len(chosen), "refused": _refused(chosen), "names": list(chosen)})
             return
-        left = [name for name in chosen if name not in known]
+        remaining = [name for name in chosen if name not in finished]
         with ThreadPoolExecutor(options.jobs) as pool:
-            held_now = pool.map(lambda name: _holds(name, chosen[name], options.keep), left)
-        failed = [name for name, holds in zip(left, held_now, strict=True) if not holds]
+            results = pool.map(lambda name: _holds(name, chosen[name], options.keep), remaining)
+        failed = [name for name, holds in zip(remaining, results, strict=True) if not holds]
     _tell({"cases": len(chosen), "refused": _refused(chosen), "failed": failed})
     sys.exit(1 if failed else 0)
 
@@ -360,19 +364,19 @@ def _refused(names: Iterable[str]) -> int:
     return sum(name.startswith("refused-") for name in names)
 
 
-def _tell(found: dict[str, object]) -> None:
-    print(json.dumps(found), flush=True)  # noqa: T201 - its result
+def _tell(result: dict[str, object]) -> None:
+    print(json.dumps(result), flush=True)  # noqa: T201 - its result
 
 
 def _holds(name: str, case: Case, keep: Path | None) -> bool:
     """Run it; tell what was found, and whether everything that is said with yes or no is yes."""
     try:
-        found = {"case": name, **case()}
+        result = {"case": name, **case()}
     except Exception as error:  # noqa: BLE001 - the other cases are run all the same
-        found = {"case": name, "ran": False, "error": f"{type(error).__name__}: {error}"[-2000:]}
-    _tell(found)
-    holds = all(value for value in found.values() if isinstance(value, bool))
+        result = {"case": name, "ran": False, "error": f"{type(error).__name__}: {error}"[-2000:]}
+    _tell(result)
+    holds = all(value for value in result.values() if isinstance(value, bool))
     if holds and keep:
         with keep.open("a") as lines:
-            lines.write(json.dumps(found) + "\n")
+            lines.write(json.dumps(result) + "\n")
     return holds

@@ -65,10 +65,10 @@ def main() -> None:
 
         same, bit, two = resumed("same"), resumed("bit", bit=True), resumed("two", world=2)
         for step in range(SHOWN, STEPS + 1, SHOWN):
-            far = {"bit": apart(bit.losses[step], same.losses[step])}
-            far["world"] = apart(two.losses[step], same.losses[step])
-            told = {"step": step, "loss": same.losses[step], **far}
-            print(json.dumps(told), flush=True)  # noqa: T201 - its result
+            deviations = {"bit": apart(bit.losses[step], same.losses[step])}
+            deviations["world"] = apart(two.losses[step], same.losses[step])
+            result = {"step": step, "loss": same.losses[step], **deviations}
+            print(json.dumps(result), flush=True)  # noqa: T201 - its result
 
 
 if __name__ == "__main__":

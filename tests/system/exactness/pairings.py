@@ -30,21 +30,21 @@ def by_method(inputs: Path) -> dict[str, RunSpec]:
     }
 
 
-def pairings(spec: RunSpec, what: Sequence[str]) -> dict[str, RunSpec]:
+def pairings(spec: RunSpec, trained: Sequence[str]) -> dict[str, RunSpec]:
     """Every pairing of what is trained, ZeRO stage and precision, whether it can be or not."""
     return {
         f"{name}-zero{stage}-{precision}": replace(
             spec, lora=WHAT[name], zero_stage=stage, precision=precision
         )
-        for name in what
+        for name in trained
         for precision in ("bf16", "fp32")
         for stage in range(4)
     }
 
 
-def matrix(spec: RunSpec, what: Sequence[str] = ("full", "lora")) -> dict[str, RunSpec]:
+def matrix(spec: RunSpec, trained: Sequence[str] = ("full", "lora")) -> dict[str, RunSpec]:
     """Those that can be."""
-    return {name: s for name, s in pairings(spec, what).items() if not impossible(s)}
+    return {name: s for name, s in pairings(spec, trained).items() if not impossible(s)}
 
 
 def impossible(spec: RunSpec) -> bool:

@@ -34,8 +34,8 @@ def rows_trained(root: Path, world: int) -> dict[int, list[int]]:
     Feeds work ahead: a step that was prepared is in it, too, when it was never trained.
     """
     ranks = [_of_rank(_file(root, rank)) for rank in range(world)]
-    known = set.intersection(*(set(rank) for rank in ranks))
-    return {start: list(_in_order([rank[start] for rank in ranks])) for start in sorted(known)}
+    starts = set.intersection(*(set(rank) for rank in ranks))
+    return {start: list(_in_order([rank[start] for rank in ranks])) for start in sorted(starts)}
 
 
 def _in_order(ranks: list[list[list[int]]]) -> Iterator[int]:

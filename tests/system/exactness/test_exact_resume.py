@@ -67,13 +67,13 @@ def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_wa
     bench: Bench, whole: Outcome, stopped: Outcome
 ) -> None:
     second = prepare(bench.root / "second", bench.spec, bench.inputs, resume=stopped)
-    again = run_world(second, stop_at=stopped.step + 1, by_signal=True)
-    third = prepare(bench.root / "third", bench.spec, bench.inputs, resume=again)
+    resumed = run_world(second, stop_at=stopped.step + 1, by_signal=True)
+    third = prepare(bench.root / "third", bench.spec, bench.inputs, resume=resumed)
     last = run_world(third)
 
-    assert [stopped.how, again.how, last.how] == ["stopped", "stopped", "finished"]
-    assert stopped.step < again.step < last.step == 12
-    assert stopped.losses | again.losses | last.losses == whole.losses
+    assert [stopped.how, resumed.how, last.how] == ["stopped", "stopped", "finished"]
+    assert stopped.step < resumed.step < last.step == 12
+    assert stopped.losses | resumed.losses | last.losses == whole.losses
     assert last.metrics[12].valid_loss == whole.metrics[12].valid_loss is not None
     assert last.parameters_sha256 == whole.parameters_sha256 != ""
     assert whole.losses[12] < whole.losses[1] - 1.5
@@ -104,10 +104,10 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
     """By preferences, with the adapters switched off for the reference."""
     spec = by_preferences(bench.inputs)
     spec = replace(spec, lora=LORA, zero_stage=3, gradient_checkpointing=True)
-    found = matrix.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
+    result = matrix.compare(bench.root / "lora", spec, bench.inputs, stops=(3,))
 
-    assert found["losses_equal"]
-    assert found["parameters_equal"]
+    assert result["losses_equal"]
+    assert result["parameters_equal"]
     metrics = worlds.read_metrics(RunDir(bench.root / "lora" / "whole"))
     assert (metrics[12].margin or 0.0) > (metrics[1].margin or 0.0) + 0.05
     model = next((bench.root / "lora" / "whole" / "outbox").iterdir())
@@ -121,18 +121,18 @@ def test_adapters_under_zero_3_resume_exactly_and_are_exported_merged(bench: Ben
 def test_qlora_with_a_chunked_loss_and_offload_resumes_exactly(bench: Bench) -> None:
     spec = replace(bench.spec, lora=QLORA, loss_chunk=16, offload="optimizer")
     spec = replace(spec, total_steps=4, eval_steps=2)  # evaluated in one world, not in the other
-    found = matrix.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
+    result = matrix.compare(bench.root / "savings", spec, bench.inputs, stops=(3,))
 
-    assert found["losses_equal"]
-    assert found["parameters_equal"]
+    assert result["losses_equal"]
+    assert result["parameters_equal"]
 
 
 @pytest.mark.long
 @pytest.mark.parametrize("name", CASES)
 def test_a_case_of_each_matrix_holds(bench: Bench, name: str) -> None:
-    found = dict(matrix.cases(bench.root / name))[name]()
+    result = dict(matrix.cases(bench.root / name))[name]()
 
-    assert [what for what, holds in found.items() if holds is False] == [], found
+    assert [check for check, holds in result.items() if holds is False] == [], result
 
 
 @pytest.mark.long  # `make exactness` has it as well
@@ -140,10 +140,10 @@ def test_answers_that_wait_or_are_used_again_survive_a_resume(bench: Bench) -> N
     """PPO, stopped between two steps on the answers of one rollout, with adapters."""
     spec = by_grades(bench.inputs, "ppo", **OFF_POLICY)
     spec = replace(spec, lora=LORA, total_steps=6)
-    found = matrix.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
+    result = matrix.compare(bench.root / "ppo", spec, bench.inputs, stops=(3,))
 
-    assert found["losses_equal"]
-    assert found["parameters_equal"]
+    assert result["losses_equal"]
+    assert result["parameters_equal"]
     saved = (bench.root / "ppo" / "part-0" / "outbox").glob("*step-00000003*/*.answers")
     assert len(list(saved)) == 2
     metrics = worlds.read_metrics(RunDir(bench.root / "ppo" / "whole"))
@@ -178,8 +178,8 @@ def test_a_world_killed_while_it_saves_leaves_only_whole_saves_or_none(bench: Be
     for folder in rundir.outbox.iterdir():
         for record in records(folder):
             described = [describe_file(folder / file.name, file.name) for file in record.files]
-            made = [replace(f, sha256="") for f in described]
-            assert made == [replace(f, block_size=0, blocks=(), sha256="") for f in record.files]
+            files = [replace(f, sha256="") for f in described]
+            assert files == [replace(f, block_size=0, blocks=(), sha256="") for f in record.files]
 
 
 @pytest.mark.long

@@ -280,9 +280,9 @@ def start_torchrun(
 ) -> World:
     """Start torchrun in a session of its own; ``cwd`` holds the trainer's source."""
     torchrun = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
-    where = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={ports.free()}"]
+    options = ["--nnodes=1", "--master-addr=127.0.0.1", f"--master-port={ports.free()}"]
     return subprocess.Popen(
-        [*torchrun, *where, "-m", program, str(rundir.root)],
+        [*torchrun, *options, "-m", program, str(rundir.root)],
         cwd=cwd,
         env=os.environ  # noqa: TID251 - handed on as a whole
         | {"REKINDLE_ACCELERATOR": ACCELERATOR, "OMP_NUM_THREADS": "1"},

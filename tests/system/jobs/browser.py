@@ -22,11 +22,13 @@ BROWSER: Final = next(filter(None, map(shutil.which, BROWSERS)), None)
 
 async def browse(stack: StackInfo, job: str) -> tuple[int, str]:
     """Run them; return the exit status and what they printed."""
-    told = {"CONSOLE_URL": stack.api_url, "CONSOLE_KEY": stack.api_key, "CONSOLE_JOB": job}
-    told |= {"CONSOLE_TOKEN": await _sign_in_token(stack)}
-    told |= {"CONSOLE_NEW_KEY": await _newcomers_key(stack)}
-    told |= {"CHROME": BROWSER or "", "NO_COLOR": "1", "PATH": tools_path()}
-    return await _run("npm", "--prefix", str(ROOT / "web"), "--silent", "run", "browser", **told)
+    variables = {"CONSOLE_URL": stack.api_url, "CONSOLE_KEY": stack.api_key, "CONSOLE_JOB": job}
+    variables |= {"CONSOLE_TOKEN": await _sign_in_token(stack)}
+    variables |= {"CONSOLE_NEW_KEY": await _newcomers_key(stack)}
+    variables |= {"CHROME": BROWSER or "", "NO_COLOR": "1", "PATH": tools_path()}
+    return await _run(
+        "npm", "--prefix", str(ROOT / "web"), "--silent", "run", "browser", **variables
+    )
 
 
 async def _sign_in_token(stack: StackInfo) -> str:
@@ -40,11 +42,11 @@ async def _newcomers_key(stack: StackInfo) -> str:
     return await _main(stack, "key", "create", "--project", "newcomer", "--name", "browser")
 
 
-async def _main(stack: StackInfo, *words: str) -> str:
+async def _main(stack: StackInfo, *arguments: str) -> str:
     """Run a command of the service and return the last line that it prints."""
     ports = StackPorts.starting_at(int(stack.api_url.rpartition(":")[2]))
     settings = StackLayout(StateFolder(stack.state), ports).service_settings()
-    code, printed = await _run(sys.executable, "-m", "service.main", *words, **settings)
+    code, printed = await _run(sys.executable, "-m", "service.main", *arguments, **settings)
     assert code == 0, printed
     return printed.strip().splitlines()[-1]
 

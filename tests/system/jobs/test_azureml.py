@@ -34,8 +34,8 @@ def workspace(stack: StackInfo) -> Any:  # noqa: ANN401 - MLClient
         disable_instance_discovery=True,
         connection_verify=stack.ca,
     )
-    place = (SUBSCRIPTION, RESOURCE_GROUP, WORKSPACE)
-    return azureml_job.client(credential, place, stack.arm_url, stack.ca)
+    names = (SUBSCRIPTION, RESOURCE_GROUP, WORKSPACE)
+    return azureml_job.client(credential, names, stack.arm_url, stack.ca)
 
 
 async def take_one(stack: StackInfo, attempt_id: str) -> None:
@@ -58,8 +58,11 @@ async def evict(product: Product, job_id: str, happens: Eviction) -> None:
 
     What Azure ML starts again soon enough goes on in the same attempt; else there is a next one.
     """
-    found = await product.get(f"/fine_tuning/jobs/{job_id}")
-    before, evictions = found["latest_checkpoint"], found["attempts"]["evictions"]
+    before_eviction = await product.get(f"/fine_tuning/jobs/{job_id}")
+    before, evictions = (
+        before_eviction["latest_checkpoint"],
+        before_eviction["attempts"]["evictions"],
+    )
 
     def has_saved(job: dict[str, Any]) -> bool:
         assert job["finished_at"] is None, job["error"]
@@ -78,19 +81,20 @@ async def test_a_job_evicted_in_three_ways_ends_like_its_twin(tmp_path: Path) ->
         job_id = await product.submit(EPOCHS)
         for happens in (take_one, take_all, fail):
             await evict(product, job_id, happens)
-        done = await product.finished(job_id)
+        finished = await product.finished(job_id)
         twin = await product.finished(await product.submit(EPOCHS))
         tried = await product.attempts(job_id)
         client = workspace(product.stack)
         await waiting.until(
-            lambda: asyncio.to_thread(lambda: list(client.compute.list())), lambda left: not left
+            lambda: asyncio.to_thread(lambda: list(client.compute.list())),
+            lambda remaining: not remaining,
         )
         jobs = await asyncio.to_thread(lambda: [job.status.value for job in client.jobs.list()])
         machines = await faults.list_machines(product.stack)
 
-    assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
-    assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
-    assert done["attempts"]["evictions"] == 3
+    assert [finished["status"], twin["status"]] == ["succeeded", "succeeded"]
+    assert finished["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert finished["attempts"]["evictions"] == 3
     assert {a["outcome"] for a in tried[:-1]} == {"evicted"}
     assert tried[-1]["outcome"] == "succeeded"
     assert {a["engine"] for a in tried} == {"azureml"}
@@ -112,23 +116,23 @@ async def test_a_job_without_a_scale_set_finishes_in_the_workspace(tmp_path: Pat
         await product.until(job_id, lambda job: job["phase"] == "training")
         await faults.clear_faults(product.stack, fault)
         job = await product.until(job_id, lambda job: job["latest_checkpoint"] is not None)
-        ours = f"/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/"
-        await faults.arm_fault(product.stack, "allocation_failed", path=ours)
+        path = f"/resourceGroups/{RESOURCE_GROUP}/providers/Microsoft.Compute/"
+        await faults.arm_fault(product.stack, "allocation_failed", path=path)
         await faults.evict_attempt(product.stack, job["attempts"]["current"], notice=False)
-        done = await product.finished(job_id)
+        finished = await product.finished(job_id)
         tried = await product.attempts(job_id)
-        kept = await product.attempts(twin["id"])
+        attempts = await product.attempts(twin["id"])
         machines = await waiting.until(
-            lambda: faults.list_machines(product.stack), lambda left: not left
+            lambda: faults.list_machines(product.stack), lambda remaining: not remaining
         )
 
-    assert [done["status"], twin["status"]] == ["succeeded", "succeeded"]
-    assert done["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
-    assert [a["engine"] for a in kept] == ["scale_set"]
+    assert [finished["status"], twin["status"]] == ["succeeded", "succeeded"]
+    assert finished["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
+    assert [a["engine"] for a in attempts] == ["scale_set"]
     assert [a["engine"] for a in tried if a["outcome"] in ("evicted", "succeeded")] == [
         "scale_set",
         "azureml",
     ]
-    assert done["attempts"]["evictions"] == 1
+    assert finished["attempts"]["evictions"] == 1
     assert all(Decimal(a["cost"]) > 0 for a in (tried[0], tried[-1]))
     assert machines == []

@@ -55,15 +55,17 @@ async def test_an_elastic_job_trains_on_with_two_of_three_machines_and_with_thre
     committed = (await _head(product, job_id)).checkpoints
     assert committed
     assert all(c.consumed_samples == BATCH * c.step for c in committed)
-    ours, theirs = await _steps(product, job_id), await _steps(product, twin_id)
-    told = ("step", "tokens", "learning_rate")
-    assert [[s[m] for m in told] for s in ours] == [[s[m] for m in told] for s in theirs]
+    steps, twin_steps = await _steps(product, job_id), await _steps(product, twin_id)
+    members = ("step", "tokens", "learning_rate")
+    assert [[s[m] for m in members] for s in steps] == [[s[m] for m in members] for s in twin_steps]
     changes = [g["from_step"] for g in attempt["generations"][1:]]
-    found = [apart(a["loss"], b["loss"]) for a, b in zip(ours, theirs, strict=True)]
-    record_property("apart", _record(found, changes))
-    assert not any(found[: changes[0]]), "the same world is exact"
-    beyond = [n for n, far in enumerate(found, 1) if far > _allowed(n - changes[0])]
-    assert not beyond, _record(found, changes)
+    deviations = [apart(a["loss"], b["loss"]) for a, b in zip(steps, twin_steps, strict=True)]
+    record_property("apart", _record(deviations, changes))
+    assert not any(deviations[: changes[0]]), "the same world is exact"
+    beyond = [
+        n for n, deviation in enumerate(deviations, 1) if deviation > _allowed(n - changes[0])
+    ]
+    assert not beyond, _record(deviations, changes)
 
 
 def _allowed(steps: int) -> float:
@@ -74,11 +76,18 @@ def _allowed(steps: int) -> float:
     return ROUNDING["fp32"] * max(steps, 0)
 
 
-def _record(found: Sequence[float], changes: Sequence[int]) -> dict[str, object]:
+def _record(deviations: Sequence[float], changes: Sequence[int]) -> dict[str, object]:
     """For people: the largest difference, and those around each change of the world."""
-    around = {c: [f"{far:.1e}" for far in found[max(c - 2, 0) : c + 8]] for c in changes}
-    worst = max(range(len(found)), key=lambda n: found[n])
-    return {"worst": found[worst], "at_step": worst + 1, "steps": len(found), "around": around}
+    around = {
+        c: [f"{deviation:.1e}" for deviation in deviations[max(c - 2, 0) : c + 8]] for c in changes
+    }
+    worst = max(range(len(deviations)), key=lambda n: deviations[n])
+    return {
+        "worst": deviations[worst],
+        "at_step": worst + 1,
+        "steps": len(deviations),
+        "around": around,
+    }
 
 
 def _stage_without_dropout(product: Product) -> None:
@@ -90,8 +99,8 @@ def _stage_without_dropout(product: Product) -> None:
 
 
 async def _submit(product: Product, chats: bytes) -> str:
-    more = {"model": CALM, "training": TRAINING, "infrastructure": THREE_OR_TWO}
-    return await product.submit(EPOCHS, chats, batch_size=BATCH, **more)
+    options = {"model": CALM, "training": TRAINING, "infrastructure": THREE_OR_TWO}
+    return await product.submit(EPOCHS, chats, batch_size=BATCH, **options)
 
 
 async def _head(product: Product, job_id: str) -> Head:

@@ -37,9 +37,9 @@ async def test_a_forged_model_is_neither_served_nor_trained_on(product: Product)
             return (await node.get(url)).status_code
 
         revoked = await waiting.until(ask, lambda status: status == 403, deadline=120)
-    where = f"{job['result']['path']}/{WEIGHTS}"
-    true, _ = await store.read(job_id, where)
-    await store.upload(job_id, where, in_pieces(forged(true, at=len(true) - 100)))
+    path = f"{job['result']['path']}/{WEIGHTS}"
+    true, _ = await store.read(job_id, path)
+    await store.upload(job_id, path, in_pieces(forged(true, at=len(true) - 100)))
     await store.close()
     served = await product.http.get(f"/fine_tuning/jobs/{job_id}/model/{WEIGHTS}")
     begun = await product.submit(1, infrastructure={"nodes": 1}, model=job_id)
@@ -77,8 +77,8 @@ async def test_a_job_begins_with_the_model_of_the_step_that_it_names(product: Pr
     for settings, tolerance in ((EACH_STEP | LORA, 0.0), (EACH_STEP, 1e-3)):
         series = (await product.get(f"/fine_tuning/jobs/{job['id']}/metrics"))["data"]
         losses = {row["step"]: row["valid_loss"] for row in series}
-        kept = (await product.get(f"/fine_tuning/jobs/{job['id']}/checkpoints"))["data"]
-        start = min(kept, key=lambda each: int(each["step_number"]))
+        checkpoints = (await product.get(f"/fine_tuning/jobs/{job['id']}/checkpoints"))["data"]
+        start = min(checkpoints, key=lambda checkpoint: int(checkpoint["step_number"]))
         job = await trained(product, model=start["fine_tuned_model_checkpoint"], training=settings)
         report = await product.get(f"/fine_tuning/jobs/{job['id']}/model/report.json")
 

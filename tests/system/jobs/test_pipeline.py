@@ -36,7 +36,7 @@ def write(folder: Path) -> Path:
         ("judge", "$sft", "pairs", {"type": "reward", "reward": HYPER}),
         ("rl", "$sft", "prompts", {"type": "reinforcement", "reinforcement": LEARN | HYPER}),
     ]
-    made = [
+    requests = [
         {
             "name": name,
             "model": model,
@@ -48,7 +48,7 @@ def write(folder: Path) -> Path:
         for name, model, file, method in phases
     ]
     path = folder / "pipeline.json"
-    path.write_text(json.dumps({"name": "shop", "phases": made}))
+    path.write_text(json.dumps({"name": "shop", "phases": requests}))
     return path
 
 
@@ -61,8 +61,8 @@ async def test_three_phases_hand_their_models_on(product: Product, tmp_path: Pat
         *(sys.executable, "-m", "rekindle.cli.main", *command), stdout=asyncio.subprocess.PIPE
     )
     printed, _ = await process.communicate()
-    listed = await product.get("/fine_tuning/jobs")
-    rl, judge, sft = [await product.get(f"/fine_tuning/jobs/{job['id']}") for job in listed["data"]]
+    jobs = await product.get("/fine_tuning/jobs")
+    rl, judge, sft = [await product.get(f"/fine_tuning/jobs/{job['id']}") for job in jobs["data"]]
     measured = (await product.get(f"/fine_tuning/jobs/{rl['id']}/metrics"))["data"]
 
     assert process.returncode == 0, printed

@@ -68,8 +68,8 @@ class Terminal:
 
 
 def blocks() -> list[Block]:
-    found = BLOCK.findall(PAGE.read_text())
-    return [Block(kind, text, meanwhile=bool(mark)) for mark, kind, text in found]
+    matches = BLOCK.findall(PAGE.read_text())
+    return [Block(kind, text, meanwhile=bool(mark)) for mark, kind, text in matches]
 
 
 @pytest.fixture
@@ -103,8 +103,8 @@ async def test_every_command_works_and_every_job_learns(terminal: Terminal) -> N
             if running is not None:
                 printed += await running
                 running = None
-    listed = (await terminal.product.get("/fine_tuning/jobs?limit=100"))["data"]
-    jobs = [await terminal.product.get(f"/fine_tuning/jobs/{job['id']}") for job in listed]
+    summaries = (await terminal.product.get("/fine_tuning/jobs?limit=100"))["data"]
+    jobs = [await terminal.product.get(f"/fine_tuning/jobs/{job['id']}") for job in summaries]
 
     assert [job["status"] for job in jobs] == ["succeeded"] * JOBS
     assert jobs[-1]["attempts"]["evictions"] == 1
@@ -131,8 +131,8 @@ async def _trains(product: Product) -> None:
         return bool(job["phase"] == "training" and job["progress"]["step"] > 0)
 
     async def newest() -> dict[str, Any]:
-        listed = (await product.get("/fine_tuning/jobs"))["data"]
-        return listed[0] if listed else {"phase": "", "progress": {"step": 0}}
+        jobs = (await product.get("/fine_tuning/jobs"))["data"]
+        return jobs[0] if jobs else {"phase": "", "progress": {"step": 0}}
 
     await waiting.until(newest, stepped, interval=0.3, deadline=300)
 

@@ -74,12 +74,14 @@ async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_p
         tracker = Mlflow.at(url, "")
         await tracker.send(a_run("mlflow"), points(1, 2, 3))
         await tracker.send(a_run("mlflow"), points(1, 2, 3, 4))
-        shown = await tracker.send(a_run("mlflow", JobState.SUCCEEDED), points(4, 5))
-        run_id = shown.rsplit("/", 1)[-1]
-        again: list[Point] = points(4, 5)
-        await tracker.client.post(f"{API}/runs/log-batch", json={"run_id": run_id, **_body(again)})
-        asked: dict[str, Any] = {"run_id": run_id, "metric_key": "train/loss"}
-        logged = await tracker.client.get(f"{API}/metrics/get-history", params=asked)
+        run_url = await tracker.send(a_run("mlflow", JobState.SUCCEEDED), points(4, 5))
+        run_id = run_url.rsplit("/", 1)[-1]
+        repeated: list[Point] = points(4, 5)
+        await tracker.client.post(
+            f"{API}/runs/log-batch", json={"run_id": run_id, **_body(repeated)}
+        )
+        query: dict[str, Any] = {"run_id": run_id, "metric_key": "train/loss"}
+        logged = await tracker.client.get(f"{API}/metrics/get-history", params=query)
         run = await tracker.client.get(f"{API}/runs/get", params={"run_id": run_id})
         await tracker.close()
 
@@ -90,14 +92,14 @@ async def test_a_real_mlflow_has_each_step_once_and_drops_a_repeated_batch(tmp_p
 async def test_a_real_mlflow_passes_the_check(tmp_path: Path) -> None:
     with mlflow(tmp_path) as url:
         await until(lambda: _answers(url), bool, deadline=120)
-        tracker, lost = Mlflow.at(url, ""), Mlflow.at(f"{url}/elsewhere", "")
+        tracker, misdirected = Mlflow.at(url, ""), Mlflow.at(f"{url}/elsewhere", "")
         await tracker.check()
         with pytest.raises(TrackerError, match="experiments/search with 404"):
-            await lost.check()
+            await misdirected.check()
         body: dict[str, Any] = {"max_results": -1}  # so that the call is seen to read its body
         refused = await tracker.client.post(f"{API}/experiments/search", json=body)
         await tracker.close()
-        await lost.close()
+        await misdirected.close()
 
     assert refused.json()["error_code"] == "INVALID_PARAMETER_VALUE"
 
@@ -114,19 +116,19 @@ async def test_jobs_copied_twice_into_a_real_mlflow_are_one_run_each(tmp_path: P
     environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "HOME": str(tmp_path)}
     with mlflow(tmp_path) as url:
         await until(lambda: _answers(url), bool, deadline=120)
-        ended = await asyncio.create_subprocess_exec(
+        process = await asyncio.create_subprocess_exec(
             *(BIN / "python", "-c", program, url, JOB),
             env=environment,
             stdout=asyncio.subprocess.PIPE,
         )
-        said = (await ended.communicate())[0].decode().splitlines()
-        runs = [line.split()[1] for line in said]
+        lines = (await process.communicate())[0].decode().splitlines()
+        runs = [line.split()[1] for line in lines]
         tracker = Mlflow.at(url, "")
-        asked: dict[str, Any] = {"run_id": runs[0], "metric_key": "train/loss"}
-        logged = await tracker.client.get(f"{API}/metrics/get-history", params=asked)
+        query: dict[str, Any] = {"run_id": runs[0], "metric_key": "train/loss"}
+        logged = await tracker.client.get(f"{API}/metrics/get-history", params=query)
         await tracker.close()
 
-    assert len(said) == 6  # what MLflow prints does not get between ours
+    assert len(lines) == 6  # what MLflow prints does not get between ours
     assert [runs[0], runs[2], runs[4]] == [runs[1], runs[3], runs[5]]
     assert len(set(runs)) == 3
     assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4]
@@ -157,13 +159,13 @@ async def test_a_real_mlflow_behind_a_sign_in_has_each_step_once(tmp_path: Path)
         await until(lambda: _answers(url), bool, deadline=120)
         sign_in = EntraSignIn(credential=Credential(), scope=SCOPE)
         tracker = Mlflow.of_workspace(URI, sign_in, Workspace(url))
-        shown = await tracker.send(a_run("mlflow"), points(1, 2))
+        run_url = await tracker.send(a_run("mlflow"), points(1, 2))
         await tracker.send(a_run("mlflow"), points(1, 2, 3))  # killed before it wrote the address
-        again = replace(a_run("mlflow", JobState.SUCCEEDED), url=shown)
-        await tracker.send(again, points(3, 4))
-        run_id = shown.partition("/runs/")[2].partition("?")[0]
-        asked: dict[str, Any] = {"run_id": run_id, "metric_key": "train/loss"}
-        logged = await tracker.client.get(f"{API}/metrics/get-history", params=asked)
+        finished_run = replace(a_run("mlflow", JobState.SUCCEEDED), url=run_url)
+        await tracker.send(finished_run, points(3, 4))
+        run_id = run_url.partition("/runs/")[2].partition("?")[0]
+        query: dict[str, Any] = {"run_id": run_id, "metric_key": "train/loss"}
+        logged = await tracker.client.get(f"{API}/metrics/get-history", params=query)
         await tracker.close()
 
     assert [m["step"] for m in logged.json()["metrics"]] == [1, 2, 3, 4]
@@ -179,7 +181,7 @@ def test_the_real_wandb_takes_batches_offline_and_writes_no_key(tmp_path: Path) 
     asyncio.run(_send_twice(Wandb(key=KEY, environment=environment, python=str(BIN / "python"))))
 
     program = [BIN / "python", Path(__file__).with_name("wandb_steps.py"), tmp_path]
-    said = subprocess.run(program, capture_output=True, check=True)
+    process = subprocess.run(program, capture_output=True, check=True)
     files = [file for file in tmp_path.rglob("*") if file.is_file()]
-    assert json.loads(said.stdout) == [1, 2, 3, 4, 5]
+    assert json.loads(process.stdout) == [1, 2, 3, 4, 5]
     assert [file for file in files if KEY.encode() in file.read_bytes()] == []

@@ -47,8 +47,8 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.slow, pytest
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def product(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Product]:
-    async with opened(tmp_path_factory.mktemp("thread")) as made:
-        yield made
+    async with opened(tmp_path_factory.mktemp("thread")) as local_product:
+        yield local_product
 
 
 async def submit(product: Product) -> str:
@@ -59,8 +59,8 @@ async def submit(product: Product) -> str:
         for held_out in (False, True):
             rows = sample_rows("chats", held_out=held_out)
             data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-            kept = await client.files.create(file=("chats.jsonl", data), purpose="fine-tune")
-            files.append(kept.id)
+            file = await client.files.create(file=("chats.jsonl", data), purpose="fine-tune")
+            files.append(file.id)
         job = await client.fine_tuning.jobs.create(
             training_file=files[0],
             validation_file=files[1],
@@ -90,7 +90,7 @@ async def ended(product: Product) -> Ended:
     await product.finished(job_id)
     twin_id = await submit(product)
     job, twin = [
-        await product.until(each, lambda j: j["cost"]["final"], 600) for each in (job_id, twin_id)
+        await product.until(id_, lambda j: j["cost"]["final"], 600) for id_ in (job_id, twin_id)
     ]
     return Ended(job, twin)
 
@@ -102,14 +102,14 @@ async def test_a_job_that_is_evicted_twice_and_loses_its_service_ends_like_its_t
     curves = [await _curve(product, j["id"]) for j in (job, twin)]
     report = await product.get(f"/fine_tuning/jobs/{job['id']}/model/report.json")
     tried = await product.attempts(job["id"])
-    told = (await product.get(f"/fine_tuning/jobs/{twin['id']}/events?limit=100"))["data"]
+    twin_events = (await product.get(f"/fine_tuning/jobs/{twin['id']}/events?limit=100"))["data"]
 
     assert (job["status"], twin["status"]) == ("succeeded", "succeeded")
     assert job["result"]["parameters_sha256"] == twin["result"]["parameters_sha256"]
     assert curves[0] == curves[1]
     assert report["validation"]["after"] < report["validation"]["before"]
     assert twin["plan"]["verify_seconds"] > 0
-    assert [e["message"] for e in told if "not verified" in e["message"]] == []
+    assert [e["message"] for e in twin_events if "not verified" in e["message"]] == []
     assert [a["outcome"] for a in tried] == ["evicted", "evicted", "succeeded"]
     assert tried[0]["lost_steps"] == 0  # it was noticed
     assert await faults.list_machines(product.stack) == []

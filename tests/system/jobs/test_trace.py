@@ -37,11 +37,11 @@ class Collector:
         return Starlette(routes=[Route("/v1/traces", self._take, methods=["POST"])])
 
     async def _take(self, request: Request) -> Response:
-        told = ExportTraceServiceRequest.FromString(await request.body())
-        for group in told.resource_spans:
-            named = {a.key: a.value.string_value for a in group.resource.attributes}
+        exported = ExportTraceServiceRequest.FromString(await request.body())
+        for group in exported.resource_spans:
+            attributes = {a.key: a.value.string_value for a in group.resource.attributes}
             spans = [span for scope in group.scope_spans for span in scope.spans]
-            self.spans += [(named["service.name"], span) for span in spans]
+            self.spans += [(attributes["service.name"], span) for span in spans]
         answer = ExportTraceServiceResponse().SerializeToString()
         return Response(answer, media_type="application/x-protobuf")
 
@@ -60,9 +60,11 @@ async def collector() -> Collector:
 async def product(tmp_path: Path, collector: Collector) -> AsyncIterator[Product]:
     async with (
         served(collector.app()) as url,
-        opened(tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_BSP_SCHEDULE_DELAY="500") as made,
+        opened(
+            tmp_path, OTEL_EXPORTER_OTLP_ENDPOINT=url, OTEL_BSP_SCHEDULE_DELAY="500"
+        ) as local_product,
     ):
-        yield made
+        yield local_product
 
 
 @pytest.mark.slow

@@ -23,9 +23,9 @@ def over_http(server: MlflowServer) -> Starlette:
     """Wrap the in-memory server into an app, since the service is another process."""
 
     async def answer(request: Request) -> Response:
-        asked = httpx.Request(request.method, str(request.url), content=await request.body())
-        told = await server.handle_async_request(asked)
-        return Response(told.content, told.status_code, media_type="application/json")
+        forwarded = httpx.Request(request.method, str(request.url), content=await request.body())
+        response = await server.handle_async_request(forwarded)
+        return Response(response.content, response.status_code, media_type="application/json")
 
     return Starlette(routes=[Route("/{path:path}", answer, methods=["GET", "POST"])])
 
@@ -39,9 +39,9 @@ async def server() -> MlflowServer:
 async def product(tmp_path: Path, server: MlflowServer) -> AsyncIterator[Product]:
     async with (
         served(over_http(server)) as url,
-        opened(tmp_path, REKINDLE_MLFLOW_TRACKING_URI=url) as made,
+        opened(tmp_path, REKINDLE_MLFLOW_TRACKING_URI=url) as local_product,
     ):
-        yield made
+        yield local_product
 
 
 async def evict(product: Product, job_id: str) -> None:
@@ -62,11 +62,11 @@ async def test_an_evicted_job_is_once_in_mlflow(product: Product, server: Mlflow
     async def status() -> str:
         return next((run["info"]["status"] for run in server.runs.values()), "")
 
-    ended = await waiting.until(status, lambda s: s not in ("", "RUNNING"), deadline=90)
+    run_status = await waiting.until(status, lambda s: s not in ("", "RUNNING"), deadline=90)
 
     (logged,) = server.logged.values()
     steps = [m["step"] for m in logged if m["key"] == "train/loss"]
-    assert (job["status"], ended) == ("succeeded", "FINISHED")
+    assert (job["status"], run_status) == ("succeeded", "FINISHED")
     assert job["progress"]["lost_steps"] > 0, "some steps were trained twice"
     assert steps == list(range(1, job["progress"]["total_steps"] + 1))
     assert list(server.experiments) == ["shop"]

@@ -22,11 +22,11 @@ async def test_the_stack_works_alone_and_leaves_no_process(tmp_path: Path, port:
         facts = stack.facts()
         bearer = {"Authorization": f"Bearer {facts['api_key']}"}
         async with httpx.AsyncClient(trust_env=False) as http:
-            listed = await http.get(f"{facts['api_url']}/v1/fine_tuning/jobs", headers=bearer)
+            jobs = await http.get(f"{facts['api_url']}/v1/fine_tuning/jobs", headers=bearer)
         parts = psutil.Process(stack.process.pid).children(recursive=True)
         printed = await _printed(stack)
 
-    assert listed.json()["data"] == []
+    assert jobs.json()["data"] == []
     assert f"OPENAI_BASE_URL={facts['api_url']}/v1" in printed
     assert len(parts) > 4
     assert [p for p in parts if p.is_running()] == []
@@ -34,8 +34,8 @@ async def test_the_stack_works_alone_and_leaves_no_process(tmp_path: Path, port:
     assert f"port {port} (for api) is not available" in second.printed()
     assert second.process.returncode == 1
 
-    async with up(tmp_path / "state", port) as again:
-        assert again.facts()["api_url"].endswith(f":{port}")
+    async with up(tmp_path / "state", port) as second_stack:
+        assert second_stack.facts()["api_url"].endswith(f":{port}")
 
 
 async def _printed(stack: Up) -> str:

@@ -11,15 +11,15 @@ HEADER = 7  # bytes of the file's, and of each record's: CRC-32, length, type (L
 
 def steps(data: bytes) -> list[int]:
     """Return the steps of one file of less than a block, which is 32 KiB."""
-    message, found, at = import_module("wandb.proto.wandb_internal_pb2").Record, [], HEADER
+    message, numbers, at = import_module("wandb.proto.wandb_internal_pb2").Record, [], HEADER
     while at + HEADER <= len(data):
         _, size, _ = struct.unpack_from("<IHB", data, at)
         record = message()
         record.ParseFromString(data[at + HEADER : at + HEADER + size])
         at += HEADER + size
         if record.WhichOneof("record_type") == "history":
-            found.append(record.history.step.num)
-    return found
+            numbers.append(record.history.step.num)
+    return numbers
 
 
 if __name__ == "__main__":

@@ -35,11 +35,11 @@ async def test_a_job_survives_everything_that_azure_and_its_own_service_do_to_it
     await faults.arm_fault(stack, "drop", when="after", method="DELETE", count=1)
     await product.finished(job_id)
     await faults.kill_part(stack, "service")  # its machines are being deleted
-    done = await product.until(job_id, lambda j: j["cost"]["final"])
+    finished = await product.until(job_id, lambda j: j["cost"]["final"])
     tried = await product.attempts(job_id)
     struck = {f["kind"]: f["struck"] for f in await faults.list_faults(stack)}
 
-    assert done["status"] == "succeeded"
+    assert finished["status"] == "succeeded"
     assert [a["outcome"] for a in tried] == ["no_capacity", "no_capacity", "succeeded"]
     assert re.search(r"quota .*LowPriorityCores.* of eastus is used up", tried[0]["reason"])
     assert "AllocationFailed" in tried[1]["reason"]

@@ -31,10 +31,10 @@ pytestmark = [pytest.mark.long, pytest.mark.timeout(400), NEEDS_ROOT]
 @pytest.fixture
 def subnet(tmp_path: Path) -> Iterator[list[Machine]]:
     """Three machines, each with a node's firewall, and the metadata service."""
-    with machines(tmp_path, metadata_service=True) as made:
-        for machine in made[:3]:
+    with machines(tmp_path, metadata_service=True) as nodes:
+        for machine in nodes[:3]:
             close(machine)
-        yield made
+        yield nodes
 
 
 async def test_only_members_reach_the_store_and_the_ranks(
@@ -46,10 +46,10 @@ async def test_only_members_reach_the_store_and_the_ranks(
     await _meet(tmp_path, first, second)
 
     assert generation.master_port in first.listening()
-    for machine, other in ((first, second), (second, first)):
+    for machine, peer in ((first, second), (second, first)):
         ports = machine.listening()
         assert ports
-        assert other.reaches(machine.address, *ports) == set(ports)
+        assert peer.reaches(machine.address, *ports) == set(ports)
         assert neighbour.reaches(machine.address, *ports) == set()
 
     await admit_members(replace(generation_of(first, neighbour), number=2), first.door)
@@ -66,9 +66,9 @@ async def test_only_the_supervisor_reaches_the_metadata_service(subnet: list[Mac
         return 80 in azure.listening()
 
     await until(serves, bool)
-    asked = {user: node.reaches(METADATA, 80, user=user) for user in (0, SUPERVISOR, OTHER)}
+    reachable = {user: node.reaches(METADATA, 80, user=user) for user in (0, SUPERVISOR, OTHER)}
 
-    assert asked == {0: {80}, SUPERVISOR: {80}, OTHER: set()}
+    assert reachable == {0: {80}, SUPERVISOR: {80}, OTHER: set()}
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,9 @@ async def _meet(folder: Path, *members: Machine) -> None:
     async def sums() -> list[str]:
         return _sums(folder)
 
-    await until(sums, lambda told: told == [f"{len(members):.1f}"] * len(members), deadline=240)
+    await until(
+        sums, lambda printed: printed == [f"{len(members):.1f}"] * len(members), deadline=240
+    )
 
 
 def _sums(folder: Path) -> list[str]:

@@ -23,20 +23,20 @@ async def test_a_job_trains_on_through_outages_and_comes_back_when_all_its_machi
     await faults.stop_part(stack, "azurite", 20)
     away = await product.get(f"/fine_tuning/jobs/{job_id}")
     caught_up = await product.until(job_id, lambda j: saved_step(j) > away["progress"]["step"])
-    held = len(await product.attempts(job_id))
+    count = len(await product.attempts(job_id))
     machines = await faults.list_machines(stack)
     await faults.kill_supervisor(stack, machines[0])
     await product.until(job_id, lambda j: saved_step(j) > saved_step(caught_up))
-    still = await product.attempts(job_id)
-    await faults.evict_attempt(stack, still[0]["id"], notice=False)
-    done = await product.finished(job_id)
+    attempts = await product.attempts(job_id)
+    await faults.evict_attempt(stack, attempts[0]["id"], notice=False)
+    job = await product.finished(job_id)
     tried = await product.attempts(job_id)
     events = (await product.get(f"/fine_tuning/jobs/{job_id}/events?limit=100"))["data"]
     series = (await product.get(f"/fine_tuning/jobs/{job_id}/metrics"))["data"]
 
-    assert held == len(still) == 1  # neither outages nor a dead supervisor cost the machines
+    assert count == len(attempts) == 1  # neither outages nor a dead supervisor cost the machines
     assert {"checkpoint.delayed", "checkpoint.caught_up"} <= {e["code"] for e in events}
-    assert done["status"] == "succeeded"
+    assert job["status"] == "succeeded"
     assert [a["outcome"] for a in tried] == ["evicted", "succeeded"]
     assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 2}
     assert [row["step"] for row in series] == list(range(1, 25 * STEPS_AN_EPOCH + 1))

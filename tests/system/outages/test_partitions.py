@@ -22,8 +22,8 @@ EPOCHS, STEPS_AN_EPOCH = 12, 40
 @pytest.fixture
 async def fenced(tmp_path: Path) -> AsyncIterator[Product]:
     """One that soon gives up whom it does not hear."""
-    async with opened(tmp_path, REKINDLE_SILENCE_SECONDS="15") as made:
-        yield made
+    async with opened(tmp_path, REKINDLE_SILENCE_SECONDS="15") as product:
+        yield product
 
 
 @pytest.mark.long
@@ -38,7 +38,7 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
     await faults.cut_node(stack, machines[-1], 2)
     await faults.cut_node(stack, machines[-1], 2, mode="reset")
     await fenced.until(job_id, lambda j: saved_step(j) > saved_step(before))
-    held = await fenced.attempts(job_id)
+    attempts = await fenced.attempts(job_id)
     hanging = await faults.arm_fault(stack, "delete_hangs")  # or they would be dead by then
     async with _cut_off(stack, machines, stack.api_url):
         async with _cut_off(stack, machines, stack.blob_url):
@@ -47,18 +47,18 @@ async def test_machines_that_are_cut_off_catch_up_and_once_given_up_nobody_liste
     await _until_printed(machines, "node.dismissed")
     trained_on = _losses(machines[0])
     await faults.clear_faults(stack, hanging)
-    done = await fenced.finished(job_id)
+    finished = await fenced.finished(job_id)
     tried = await fenced.attempts(job_id)
     series = (await fenced.get(f"/fine_tuning/jobs/{job_id}/metrics"))["data"]
     curve = {row["step"]: row["loss"] for row in series}
 
-    assert len(held) == 1
-    assert done["status"] == "succeeded"
+    assert len(attempts) == 1
+    assert finished["status"] == "succeeded"
     assert [a["outcome"] for a in tried] == ["unresponsive", "succeeded"]
     assert [row["step"] for row in series] == list(range(1, EPOCHS * STEPS_AN_EPOCH + 1))
     assert max(trained_on) > tried[1]["from_step"]  # both attempts did these steps
     assert trained_on == {step: curve[step] for step in trained_on}
-    await waiting.until(lambda: faults.list_machines(stack), lambda left: not left)
+    await waiting.until(lambda: faults.list_machines(stack), lambda remaining: not remaining)
 
 
 @asynccontextmanager
@@ -71,13 +71,13 @@ async def _cut_off(stack: StackInfo, machines: list[LocalMachine], url: str) -> 
         yield
 
 
-async def _until_printed(machines: list[LocalMachine], words: str) -> None:
+async def _until_printed(machines: list[LocalMachine], message: str) -> None:
     """Wait until the supervisor of each has said so."""
     for vm in machines:
         log = vm.folder / "containers" / "rekindle.log"
         await waiting.until(
             lambda log=log: asyncio.to_thread(log.read_text),  # type: ignore[misc] # mypy takes the default for a parameter
-            lambda text: words in text,
+            lambda text: message in text,
             deadline=60,
         )
 

@@ -28,8 +28,8 @@ Tensors = dict[str, torch.Tensor]
 
 def verify_folder(rundir: RunDir, folder: Path, **changes: Any) -> Verification:  # noqa: ANN401
     """Verify ``folder`` in a new process with the request that the trainer of ``rundir`` made."""
-    asked = rundir.verification / "expected.json"
-    expected = ExpectedExport.from_json(asked.read_bytes())
+    request = rundir.verification / "expected.json"
+    expected = ExpectedExport.from_json(request.read_bytes())
     expected = replace(expected, model=str(folder), **changes)
     planted, result = folder.parent / "expected.json", folder.parent / "result.json"
     planted.write_text(expected.to_json())
@@ -96,21 +96,21 @@ def shard(folder: Path, drop: bool = False) -> None:
     tensors = load_file(folder / WEIGHTS)
     (folder / WEIGHTS).unlink()
     names = sorted(tensors)
-    places: dict[str, str] = {}
-    for number, part in enumerate((names[::2], names[1::2]), start=1):
+    weight_map: dict[str, str] = {}
+    for number, shard_names in enumerate((names[::2], names[1::2]), start=1):
         file = f"model-0000{number}-of-00002.safetensors"
-        save_file({n: tensors[n] for n in part}, folder / file, metadata={"format": "pt"})
-        places |= dict.fromkeys(part, file)
-    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": places}))
+        save_file({n: tensors[n] for n in shard_names}, folder / file, metadata={"format": "pt"})
+        weight_map |= dict.fromkeys(shard_names, file)
+    (folder / INDEX).write_text(json.dumps({"metadata": {}, "weight_map": weight_map}))
     if drop:
         (folder / "model-00002-of-00002.safetensors").unlink()
 
 
 def edit_json(path: Path, change: Callable[[Any], None]) -> None:
     """Change a JSON file in place."""
-    whole = json.loads(path.read_text())
-    change(whole)
-    path.write_text(json.dumps(whole))
+    document = json.loads(path.read_text())
+    change(document)
+    path.write_text(json.dumps(document))
 
 
 def swap_tokens(tokenizer: Any) -> None:  # noqa: ANN401

@@ -62,14 +62,14 @@ def cases(spec: RunSpec, reward: RunSpec) -> dict[str, RunSpec]:
     )
     stages = {1: "fp32", 2: "bf16", 3: "bf16"}
     calm = replace(LORA, dropout=0.0)
-    known = {
+    specs = {
         f"{'lora' if lora else 'full'}-zero{stage}": replace(
             short, lora=lora, zero_stage=stage, precision=precision
         )
         for stage, precision in stages.items()
         for lora in (None, calm)
     }
-    return known | {"reward-full": paired, "reward-lora": replace(paired, lora=calm)}
+    return specs | {"reward-full": paired, "reward-lora": replace(paired, lora=calm)}
 
 
 def build_calm_inputs(folder: Path) -> Path:
@@ -80,8 +80,8 @@ def build_calm_inputs(folder: Path) -> Path:
 
 def make(root: Path, inputs: Path, world: int, names: Sequence[str] = ()) -> dict[str, Saved]:
     """Run the cases of these names, or all, in one world of this size."""
-    known = cases(worlds.make_spec(inputs), worlds.by_preferences(inputs, dpo=None))
-    specs = {name: known[name] for name in names or known}
+    all_specs = cases(worlds.make_spec(inputs), worlds.by_preferences(inputs, dpo=None))
+    specs = {name: all_specs[name] for name in names or all_specs}
     for name, spec in specs.items():
         _prepare(root / name, spec, inputs, world)
         _prepare(root / f"{name}{EXPORT}", replace(spec, total_steps=1), inputs, world)
@@ -92,10 +92,10 @@ def make(root: Path, inputs: Path, world: int, names: Sequence[str] = ()) -> dic
 def torchrun(world: int, module: str, *arguments: str) -> str:
     """Run a program in a world of its own, and return what it printed."""
     command = [sys.executable, "-m", "torch.distributed.run", f"--nproc-per-node={world}"]
-    where = ["--nnodes=1", "--master-addr=127.0.0.1"]
+    options = ["--nnodes=1", "--master-addr=127.0.0.1"]
     port = f"--master-port={ports.free()}"
-    done = subprocess.run(
-        [*command, *where, port, "-m", module, *arguments],
+    process = subprocess.run(
+        [*command, *options, port, "-m", module, *arguments],
         env=os.environ  # noqa: TID251 - handed on as a whole
         | {"REKINDLE_ACCELERATOR": "cpu", "DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"},
         capture_output=True,
@@ -103,8 +103,8 @@ def torchrun(world: int, module: str, *arguments: str) -> str:
         timeout=300,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert process.returncode == 0, process.stdout + process.stderr
+    return process.stdout
 
 
 def _prepare(root: Path, spec: RunSpec, inputs: Path, world: int) -> None:
@@ -152,17 +152,17 @@ def _commit(rundir: RunDir, container: Path) -> Path:
         for record in records
         for f in record.files
     ]
-    told = {"step": save.step, "consumed_samples": save.consumed_samples, "kind": save.kind}
-    told |= {"world_size": save.world_size, "generation": save.generation}
+    summary = {"step": save.step, "consumed_samples": save.consumed_samples, "kind": save.kind}
+    summary |= {"world_size": save.world_size, "generation": save.generation}
     digest = hashlib.sha256(spec).hexdigest()
     manifest = Manifest.from_dict(
-        told
+        summary
         | {"files": [f.to_plain() for f in files], "run_spec_sha256": digest}
         | {"saved_at": save.saved_at}
     )
     (folder / MANIFEST).write_text(manifest.to_json())
     entry = Committed.from_dict(
-        told
+        summary
         | {"path": save.path, "size": manifest.size, "committed_at": time.time()}
         | {"manifest_sha256": hashlib.sha256(manifest.to_json().encode()).hexdigest()}
     )

@@ -49,9 +49,11 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def saved(inputs: Path) -> Saves:
     """Return a save of every case by two ranks, and of some by one."""
-    two = saves.make(inputs.with_name("two"), inputs, 2)
-    one = saves.make(inputs.with_name("one"), inputs, 1, ALONE)
-    return {(2, name): s for name, s in two.items()} | {(1, name): s for name, s in one.items()}
+    by_two = saves.make(inputs.with_name("two"), inputs, 2)
+    by_one = saves.make(inputs.with_name("one"), inputs, 1, ALONE)
+    return {(2, name): s for name, s in by_two.items()} | {
+        (1, name): s for name, s in by_one.items()
+    }
 
 
 @pytest.fixture(scope="module")
@@ -69,24 +71,24 @@ def reader() -> ModuleType:
 def test_the_reader_finds_the_parameters_that_the_trainer_has(
     saved: Saves, reader: ModuleType, world: int, name: str
 ) -> None:
-    one = saved[world, name]
+    save = saved[world, name]
     digest = hashlib.sha256()
-    for parameter, states in reader.parameters(*reader.verified(one.container)):
+    for parameter, states in reader.parameters(*reader.verified(save.container)):
         digest.update(parameter.encode() + b"\0" + states["master"].tobytes())
         assert set(states) == set(STATES)
         assert (states["exp_avg_sq"] >= 0).all()
 
-    assert digest.hexdigest() == one.parameters_sha256
+    assert digest.hexdigest() == save.parameters_sha256
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
 def test_every_sharding_reads_as_the_same_bits(saved: Saves, reader: ModuleType, kind: str) -> None:
     flat, sharded = (saved[2, f"{kind}-zero{stage}"].container for stage in (2, 3))
-    theirs = dict(reader.parameters(*reader.verified(sharded)))
+    sharded_states = dict(reader.parameters(*reader.verified(sharded)))
 
     for parameter, states in reader.parameters(*reader.verified(flat)):
         for state, array in states.items():
-            assert array.tobytes() == theirs[parameter][state].tobytes()
+            assert array.tobytes() == sharded_states[parameter][state].tobytes()
             assert array.any() or "lora_A" in parameter  # B begins as zero: A has no gradient yet
 
 
@@ -115,9 +117,9 @@ def test_the_reader_refuses_another_manifest(
 def test_the_reader_runs_as_a_program_by_itself(saved: Saves, tmp_path: Path) -> None:
     alone = shutil.copy(ROOT / "docs" / "read_checkpoint.py", tmp_path)
     command = [sys.executable, "-I", alone, str(saved[2, "full-zero3"].checkpoint)]
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
+    process = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True)
 
-    assert "model.embed_tokens.weight (1024, 128) master " in done.stdout
+    assert "model.embed_tokens.weight (1024, 128) master " in process.stdout
 
 
 @pytest.mark.parametrize(
@@ -139,18 +141,18 @@ def test_a_hugging_face_folder_is_the_one_that_the_trainer_would_export(
         AutoModelForSequenceClassification,
     )
 
-    one, folder = saved[world, name], tmp_path / "hf"
-    is_reward = one.spec.method == "reward"
+    save, folder = saved[world, name], tmp_path / "hf"
+    is_reward = save.spec.method == "reward"
     kind = AutoModelForSequenceClassification if is_reward else AutoModelForCausalLM
     folder.mkdir()
-    hf.write_hf(whole(one), one.spec, inputs / "models" / "tiny", folder, limit=300_000)
+    hf.write_hf(whole(save), save.spec, inputs / "models" / "tiny", folder, limit=300_000)
 
     assert len(list(folder.glob("model-*.safetensors"))) > 1
-    ours, theirs = (kind.from_pretrained(f) for f in (folder, one.model))
-    same(ours.state_dict(), theirs.state_dict())
-    assert ours.dtype == theirs.dtype
-    assert ours.config.pad_token_id == theirs.config.pad_token_id
-    assert {f.name for f in one.model.iterdir()} - {f.name for f in folder.iterdir()} <= {
+    converted, exported = (kind.from_pretrained(f) for f in (folder, save.model))
+    same(converted.state_dict(), exported.state_dict())
+    assert converted.dtype == exported.dtype
+    assert converted.config.pad_token_id == exported.config.pad_token_id
+    assert {f.name for f in save.model.iterdir()} - {f.name for f in folder.iterdir()} <= {
         "README.md",
         "model.safetensors",
         "rank-00000.json",
@@ -162,13 +164,13 @@ def test_a_hugging_face_folder_is_the_one_that_the_trainer_would_export(
 def test_adapters_are_exported_by_themselves_as_peft_reads_them(
     saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
-    one = saved[2, name]
-    hf.write_hf(whole(one), one.spec, inputs / "models" / "tiny", tmp_path)
+    save = saved[2, name]
+    hf.write_hf(whole(save), save.spec, inputs / "models" / "tiny", tmp_path)
 
-    ours, theirs = tmp_path / "adapter", one.model / "adapter"
+    converted, exported = tmp_path / "adapter", save.model / "adapter"
     file = "adapter_model.safetensors"
-    same(load_file(ours / file), load_file(theirs / file))
-    assert adapter_config(ours) == adapter_config(theirs)
+    same(load_file(converted / file), load_file(exported / file))
+    assert adapter_config(converted) == adapter_config(exported)
 
 
 @pytest.mark.filterwarnings(
@@ -179,9 +181,9 @@ def test_adapters_are_exported_by_themselves_as_peft_reads_them(
 def test_torch_loads_a_module_and_its_optimizer_from_dcp(
     saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
-    one = saved[2, name]
-    to_dcp.write_dcp(whole(one), one.spec, tmp_path / "dcp")
-    model, optimizer = plain(one, inputs)
+    save = saved[2, name]
+    to_dcp.write_dcp(whole(save), save.spec, tmp_path / "dcp")
+    model, optimizer = plain(save, inputs)
     options = StateDictOptions(ignore_frozen_params=True)
     model_state, optimizer_state = get_state_dict(model, optimizer, options=options)
     state = {"model": model_state, "optimizer": optimizer_state, "training": {"step": 0}}
@@ -195,7 +197,7 @@ def test_torch_loads_a_module_and_its_optimizer_from_dcp(
         options=StateDictOptions(ignore_frozen_params=True, strict=False),
     )
 
-    source = whole(one)
+    source = whole(save)
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     assert set(trained) == set(source.shapes)
     for parameter, tensor in trained.items():
@@ -205,7 +207,7 @@ def test_torch_loads_a_module_and_its_optimizer_from_dcp(
         assert torch.equal(moment, source.tensor(parameter, "exp_avg_sq"))
         assert float(optimizer.state[tensor]["step"]) == source.index.optimizer_step == 1
     assert state["training"]["step"] == 1
-    assert next(g["weight_decay"] for g in optimizer.param_groups) == one.spec.weight_decay
+    assert next(g["weight_decay"] for g in optimizer.param_groups) == save.spec.weight_decay
 
 
 def test_deepspeed_resumes_bit_for_bit_at_every_stage(saved: Saves, tmp_path: Path) -> None:
@@ -223,45 +225,48 @@ def test_deepspeed_resumes_bit_for_bit_at_every_stage(saved: Saves, tmp_path: Pa
     saves.torchrun(2, "tests.system.training.foreign_engine", *map(str, folders))
 
     for folder, (_, run) in zip(folders, pairs, strict=True):
-        found = json.loads((folder / "losses.json").read_text())
-        ours = saved[2, run].losses
-        assert {int(step): loss for step, loss in found.items()} == {2: ours[2], 3: ours[3]}
+        losses = json.loads((folder / "losses.json").read_text())
+        expected = saved[2, run].losses
+        assert {int(step): loss for step, loss in losses.items()} == {
+            2: expected[2],
+            3: expected[3],
+        }
 
 
 def test_a_checkpoint_is_converted_from_blob(
     saved: Saves, azurite: Azurite, tmp_path: Path
 ) -> None:
-    one = saved[2, "lora-zero2"]
+    save = saved[2, "lora-zero2"]
     with azurite.container("job") as container:
-        for file in one.container.rglob("*"):
+        for file in save.container.rglob("*"):
             if file.is_file():
-                container.upload_blob(str(file.relative_to(one.container)), file.read_bytes())
+                container.upload_blob(str(file.relative_to(save.container)), file.read_bytes())
         url = azurite.container_sas(container.container_name, permissions="rl")
         convert = [sys.executable, "-m", "trainer.convert", "--to", "dcp", url]
         subprocess.run([*convert, str(tmp_path / "far")], check=True, capture_output=True)
-    to_dcp.write_dcp(whole(one), one.spec, tmp_path / "near")
+    to_dcp.write_dcp(whole(save), save.spec, tmp_path / "near")
 
     assert contents(tmp_path / "far") == contents(tmp_path / "near") != {}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def whole(one: Saved) -> FullParameters:
+def whole(save: Saved) -> FullParameters:
     """Open the checkpoint in the way in which every conversion reads it."""
-    source = find_checkpoint(str(one.container), Path("unused"))
+    source = find_checkpoint(str(save.container), Path("unused"))
     return FullParameters(source.folder, source.manifest)
 
 
-def plain(one: Saved, inputs: Path) -> tuple[Any, torch.optim.AdamW]:
+def plain(save: Saved, inputs: Path) -> tuple[Any, torch.optim.AdamW]:
     """Return the fp32 module and its optimizer, like a program without DeepSpeed has them."""
-    model = load_model(inputs / "models" / "tiny", one.spec, {}, pad_id=0).float()
-    return model, torch.optim.AdamW(parameter_groups(model, one.spec.weight_decay), lr=1.0)
+    model = load_model(inputs / "models" / "tiny", save.spec, {}, pad_id=0).float()
+    return model, torch.optim.AdamW(parameter_groups(model, save.spec.weight_decay), lr=1.0)
 
 
-def same(ours: dict[str, torch.Tensor], theirs: dict[str, torch.Tensor]) -> None:
+def same(actual: dict[str, torch.Tensor], expected: dict[str, torch.Tensor]) -> None:
     """Check that both hold the same tensors, bit for bit."""
-    assert set(ours) == set(theirs)
-    assert [name for name in ours if not torch.equal(ours[name], theirs[name])] == []
-    assert {t.dtype for t in ours.values()} == {t.dtype for t in theirs.values()}
+    assert set(actual) == set(expected)
+    assert [name for name in actual if not torch.equal(actual[name], expected[name])] == []
+    assert {t.dtype for t in actual.values()} == {t.dtype for t in expected.values()}
 
 
 def adapter_config(folder: Path) -> dict[str, Any]:

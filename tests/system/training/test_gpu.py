@@ -23,9 +23,9 @@ def test_a_run_stopped_twice_on_gpus_ends_bit_for_bit_alike(tmp_path: Path) -> N
     chosen = dict(matrix.cases(tmp_path))
 
     for name in ("sft-full-zero2-bf16", "sft-qlora-zero2-bf16", "packed-lora-zero3-bf16"):
-        found = chosen[name]()
-        assert found["losses_equal"], name
-        assert found["parameters_equal"], name
+        result = chosen[name]()
+        assert result["losses_equal"], name
+        assert result["parameters_equal"], name
 
 
 def test_memory_that_runs_out_on_a_gpu_is_told_with_what_it_held(tmp_path: Path) -> None:
@@ -43,20 +43,20 @@ def test_memory_that_runs_out_on_a_gpu_is_told_with_what_it_held(tmp_path: Path)
     del ballast
 
     assert rundir.out_of_memory(0).exists(), output
-    told = OutOfMemoryMark.from_json(rundir.out_of_memory(0).read_bytes())
-    assert told.micro_batch == LARGE
-    assert 0 < told.peak < LEFT
-    assert "out of memory" in told.message
+    mark = OutOfMemoryMark.from_json(rundir.out_of_memory(0).read_bytes())
+    assert mark.micro_batch == LARGE
+    assert 0 < mark.peak < LEFT
+    assert "out of memory" in mark.message
 
 
 def test_gpus_that_are_whole_show_no_fault_and_how_busy_they_are() -> None:
     import torch  # noqa: PLC0415 - as above
 
-    done = subprocess.run(["nvidia-smi", "-q", "-x"], capture_output=True, text=True, check=True)
+    process = subprocess.run(["nvidia-smi", "-q", "-x"], capture_output=True, text=True, check=True)
     memory = torch.cuda.get_device_properties(0).total_memory // 2**30
     expected = ExpectedHardware(
         gpus=worlds.RANKS, gpu_memory_gib=memory, nvlink_gbytes=0, infiniband_gbps=0
     )
 
-    assert faults_of_gpus(done.stdout, expected) == []
-    assert len(loads_of_gpus(done.stdout)) == worlds.RANKS
+    assert faults_of_gpus(process.stdout, expected) == []
+    assert len(loads_of_gpus(process.stdout)) == worlds.RANKS

@@ -29,16 +29,16 @@ def inputs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return worlds.build_inputs(tmp_path_factory.mktemp("learning") / "inputs")
 
 
-def silenced(inputs: Path, kept: int) -> RunSpec:
-    """Rows of which only the last ``kept`` have a trained token, one to a step."""
+def silenced(inputs: Path, trained: int) -> RunSpec:
+    """Rows of which only the last ``trained`` have a trained token, one to a step."""
     rows = [
         json.loads(line) for line in (inputs / "files" / "train.jsonl").read_text().split("\n")[:-1]
     ]
-    for row in rows[: len(rows) - kept]:
+    for row in rows[: len(rows) - trained]:
         for message in row["messages"]:
             if message["role"] == "assistant":
                 message["weight"] = 0
-    path = inputs / "files" / f"silenced-{kept}.jsonl"
+    path = inputs / "files" / f"silenced-{trained}.jsonl"
     path.write_text("".join(json.dumps(row) + "\n" for row in rows))
     spec = replace(make_spec(inputs), training_file=described(inputs, path))
     return replace(spec, global_batch=2, micro_batch=1, total_steps=8)
@@ -58,13 +58,13 @@ def silenced(inputs: Path, kept: int) -> RunSpec:
 def test_steps_without_targets_are_skipped(
     inputs: Path, tmp_path: Path, how: dict[str, Any]
 ) -> None:
-    spec = replace(silenced(inputs, kept=12), **how)
-    found = matrix.compare(tmp_path, spec, inputs, stops=(3,))
+    spec = replace(silenced(inputs, trained=12), **how)
+    result = matrix.compare(tmp_path, spec, inputs, stops=(3,))
     losses = [m.loss for m in worlds.read_metrics(RunDir(tmp_path / "whole")).values()]
 
     assert any(math.isnan(loss) for loss in losses)
     assert any(math.isfinite(loss) for loss in losses)
-    assert found["parameters_equal"]
+    assert result["parameters_equal"]
 
 
 @pytest.mark.parametrize(
@@ -78,7 +78,7 @@ def test_steps_without_targets_are_skipped(
 )
 def test_a_run_that_can_learn_nothing_ends_at_once(inputs: Path, tmp_path: Path, case: str) -> None:
     spec = {
-        "supervised": lambda: replace(silenced(inputs, kept=0), zero_stage=3, packing=True),
+        "supervised": lambda: replace(silenced(inputs, trained=0), zero_stage=3, packing=True),
         "dpo": lambda: replace(by_preferences(inputs), max_seq_len=4, zero_stage=3),
         "reward": lambda: replace(by_preferences(inputs, None), max_seq_len=4),
         "grpo": lambda: replace(by_grades(inputs, "grpo"), max_seq_len=4),
@@ -87,7 +87,7 @@ def test_a_run_that_can_learn_nothing_ends_at_once(inputs: Path, tmp_path: Path,
     process = worlds.start_world(rundir)
     output, _ = process.communicate(timeout=worlds.DEADLINE)
 
-    said = {rundir.non_retryable(rank).read_text() for rank in range(2)}
-    assert len(said) == 1, output
-    assert f"within {spec.max_seq_len} tokens (training.max_seq_len) no row has" in said.pop()
+    messages = {rundir.non_retryable(rank).read_text() for rank in range(2)}
+    assert len(messages) == 1, output
+    assert f"within {spec.max_seq_len} tokens (training.max_seq_len) no row has" in messages.pop()
     assert not rundir.metrics.exists()

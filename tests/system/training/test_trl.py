@@ -43,21 +43,21 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.parametrize("loss", ["sigmoid", "ipo"])
 def test_loss_and_a_step_of_dpo_are_trls(base: Path, loss: str, tmp_path: Path) -> None:
     options = _options(trl.DPOConfig, tmp_path, beta=0.2, loss_type=[loss])
-    theirs = trl.DPOTrainer(
+    trl_trainer = trl.DPOTrainer(
         model=_weights_changed(_model(base, "dpo")),
         ref_model=_model(base, "dpo"),
         args=options,
         train_dataset=_rows(base),
         processing_class=_tokenizer(base),
     )
-    inputs = next(iter(theirs.get_train_dataloader()))
-    their_loss = theirs._compute_loss(theirs.model, dict(inputs), return_outputs=False)
+    inputs = next(iter(trl_trainer.get_train_dataloader()))
+    their_loss = trl_trainer._compute_loss(trl_trainer.model, dict(inputs), return_outputs=False)
 
     reference = _model(base, "dpo")
-    ours = DpoLoss(Settings(beta=0.2, loss=loss), lambda batch: _frozen(reference, batch))
+    dpo_loss = DpoLoss(Settings(beta=0.2, loss=loss), lambda batch: _frozen(reference, batch))
     trained = [[bool(t) for t in row] for row in inputs["completion_mask"]]
     _require_one_step_alike(
-        _weights_changed(_model(base, "dpo")), ours, inputs, trained, theirs, their_loss
+        _weights_changed(_model(base, "dpo")), dpo_loss, inputs, trained, trl_trainer, their_loss
     )
 
 
@@ -73,29 +73,29 @@ def test_loss_and_figures_of_orpo_are_trls(base: Path) -> None:
     labels[:, : len(ask)] = -100
     logits = model(input_ids=batch.ids, attention_mask=batch.attention).logits
     logps = trainer.get_batch_logps(logits, labels, average_log_prob=True)
-    theirs = SimpleNamespace(beta=0.2, accelerator=SimpleNamespace(device="cpu"))
-    ratio, *rewards, _, _ = trainer.odds_ratio_loss(theirs, logps[0::2], logps[1::2])
+    trl_trainer = SimpleNamespace(beta=0.2, accelerator=SimpleNamespace(device="cpu"))
+    ratio, *rewards, _, _ = trainer.odds_ratio_loss(trl_trainer, logps[0::2], logps[1::2])
 
-    ours = OrpoLoss(OrpoSettings(beta=0.2)).scores(model, batch)
+    scores = OrpoLoss(OrpoSettings(beta=0.2)).scores(model, batch)
 
-    assert ours.loss.item() == pytest.approx((-logps[0::2] - ratio).sum().item(), rel=CLOSE)
-    assert float(ours.margin) == pytest.approx((rewards[0] - rewards[1]).sum().item(), abs=1e-5)
-    assert ours.correct == (rewards[0] > rewards[1]).sum()
+    assert scores.loss.item() == pytest.approx((-logps[0::2] - ratio).sum().item(), rel=CLOSE)
+    assert float(scores.margin) == pytest.approx((rewards[0] - rewards[1]).sum().item(), abs=1e-5)
+    assert scores.correct == (rewards[0] > rewards[1]).sum()
 
 
 def test_loss_and_a_step_of_a_reward_model_are_trls(base: Path, tmp_path: Path) -> None:
-    theirs = trl.RewardTrainer(
+    trl_trainer = trl.RewardTrainer(
         model=_model(base, "reward"),
         args=_options(trl.RewardConfig, tmp_path),
         train_dataset=_rows(base),
         processing_class=_tokenizer(base),
     )
-    inputs = next(iter(theirs.get_train_dataloader()))
-    their_loss = theirs.compute_loss(theirs.model, dict(inputs))
+    inputs = next(iter(trl_trainer.get_train_dataloader()))
+    their_loss = trl_trainer.compute_loss(trl_trainer.model, dict(inputs))
 
     trained = [[bool(t) for t in row] for row in inputs["attention_mask"]]
     _require_one_step_alike(
-        _model(base, "reward"), RewardLoss(), inputs, trained, theirs, their_loss
+        _model(base, "reward"), RewardLoss(), inputs, trained, trl_trainer, their_loss
     )
 
 
@@ -104,18 +104,18 @@ def _require_one_step_alike(
     method: Method,
     inputs: dict[str, torch.Tensor],
     trained: list[list[bool]],
-    theirs: Any,  # noqa: ANN401
+    trl_trainer: Any,  # noqa: ANN401
     their_loss: torch.Tensor,
 ) -> None:
     batch = _batch(inputs, trained)
     loss = scaled_loss(method.scores(model, batch).loss, method.units(batch), 1)
     loss.backward()
     their_loss.backward()
-    for parameters in (model.parameters(), theirs.model.parameters()):
+    for parameters in (model.parameters(), trl_trainer.model.parameters()):
         torch.optim.AdamW(parameters, lr=1e-4, eps=1e-4).step()
 
     assert loss.item() == pytest.approx(their_loss.item(), rel=CLOSE)
-    their_weights = theirs.model.state_dict()
+    their_weights = trl_trainer.model.state_dict()
     for name, weight in model.state_dict().items():
         assert torch.allclose(weight, their_weights[name], atol=CLOSE), name
 
@@ -158,11 +158,11 @@ def _rows(base: Path) -> Any:  # noqa: ANN401
     """As TRL wants them: one by one, since a whole table would be pickled to be named."""
     names = {"chosen": "preferred_output", "rejected": "non_preferred_output"}
     rows = [json.loads(line) for line in (base.parent / "rows.jsonl").open()]
-    told = [
+    examples = [
         {"prompt": row["input"]["messages"]} | {k: row[name] for k, name in names.items()}
         for row in rows
     ]
-    return datasets.IterableDataset.from_generator(lambda: iter(told))
+    return datasets.IterableDataset.from_generator(lambda: iter(examples))
 
 
 def _tokenizer(base: Path) -> Any:  # noqa: ANN401
@@ -171,7 +171,7 @@ def _tokenizer(base: Path) -> Any:  # noqa: ANN401
     return AutoTokenizer.from_pretrained(base)
 
 
-def _options(make: Callable[..., Any], folder: Path, **more: object) -> Any:  # noqa: ANN401
+def _options(make: Callable[..., Any], folder: Path, **overrides: object) -> Any:  # noqa: ANN401
     return make(
         output_dir=str(folder),
         per_device_train_batch_size=PAIRS,
@@ -180,5 +180,5 @@ def _options(make: Callable[..., Any], folder: Path, **more: object) -> Any:  # 
         gradient_checkpointing=False,
         report_to=[],
         max_steps=1,
-        **more,
+        **overrides,
     )

@@ -33,42 +33,42 @@ def base(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_loss_and_a_step_of_grpo_are_trls(base: Path, tmp_path: Path) -> None:
-    more = {"beta": 0.1, "loss_type": "bnpo", "epsilon": 0.2}
-    theirs = _trainer(trl.GRPOTrainer, trl.GRPOConfig, base, tmp_path, **more)
+    options = {"beta": 0.1, "loss_type": "bnpo", "epsilon": 0.2}
+    trl_trainer = _trainer(trl.GRPOTrainer, trl.GRPOConfig, base, tmp_path, **options)
     rows = _rows(group_advantages)
 
-    assert max(_apart(base, rows, theirs, "grpo", beta=0.1)) < CLOSE
+    assert max(_apart(base, rows, trl_trainer, "grpo", beta=0.1)) < CLOSE
 
 
 def test_loss_and_a_step_of_rloo_are_trls(base: Path, tmp_path: Path) -> None:
-    theirs = _trainer(trl.RLOOTrainer, trl.RLOOConfig, base, tmp_path, beta=0.0, epsilon=0.2)
+    trl_trainer = _trainer(trl.RLOOTrainer, trl.RLOOConfig, base, tmp_path, beta=0.0, epsilon=0.2)
     rows = _rows(leave_one_out_advantages)
 
-    assert max(_apart(base, rows, theirs, "rloo", beta=0.0)) < CLOSE
+    assert max(_apart(base, rows, trl_trainer, "rloo", beta=0.0)) < CLOSE
 
 
 def _apart(
     base: Path,
     rows: list[GradedAnswer],
-    theirs: Any,  # noqa: ANN401
+    trl_trainer: Any,  # noqa: ANN401
     algorithm: str,
     beta: float,
 ) -> tuple[float, float]:
     """By how much the losses differ, and the weights at most after one step."""
     settings = replace(GRADED, algorithm=algorithm, temperature=TEMPERATURE)
-    ours, method = _weights_changed(_model(base, "supervised")), make_policy_loss(settings)
+    policy, method = _weights_changed(_model(base, "supervised")), make_policy_loss(settings)
     batch = answer_batch(rows, 0, least=1, beta=beta)
-    loss = scaled_loss(method.scores(ours, batch).loss, method.units(batch), 1)
-    their_loss = theirs._compute_loss(theirs.model, _their_batch(rows))
+    loss = scaled_loss(method.scores(policy, batch).loss, method.units(batch), 1)
+    their_loss = trl_trainer._compute_loss(trl_trainer.model, _their_batch(rows))
     loss.backward()
     their_loss.backward()
-    for model in (ours, theirs.model):
+    for model in (policy, trl_trainer.model):
         torch.optim.AdamW(model.parameters(), lr=1e-4, eps=1e-4).step()
 
-    their_weights = theirs.model.state_dict()
+    their_weights = trl_trainer.model.state_dict()
     weights = [
         (weight - their_weights[name]).abs().max().item()
-        for name, weight in ours.state_dict().items()
+        for name, weight in policy.state_dict().items()
     ]
     return abs(loss.item() - their_loss.item()), max(weights)
 
@@ -100,7 +100,7 @@ def _their_batch(rows: list[GradedAnswer]) -> dict[str, torch.Tensor]:
         tensors = [torch.as_tensor(part) for part in parts]
         return torch.nn.utils.rnn.pad_sequence(tensors, batch_first=True)
 
-    told = padded([row.behaviour for row in rows])
+    logps = padded([row.behaviour for row in rows])
     masks = padded([torch.ones(row.tokens, dtype=torch.long) for row in rows])
     return {
         "prompt_ids": padded([row.ids[: row.prompt].astype(np.int64) for row in rows]),
@@ -108,23 +108,23 @@ def _their_batch(rows: list[GradedAnswer]) -> dict[str, torch.Tensor]:
         "completion_ids": padded([row.ids[row.prompt :].astype(np.int64) for row in rows]),
         "completion_mask": masks,
         "advantages": torch.tensor([row.advantage for row in rows], dtype=torch.float32),
-        "old_per_token_logps": told,
-        "old_logps": (told * masks).sum(1),
+        "old_per_token_logps": logps,
+        "old_logps": (logps * masks).sum(1),
         "ref_per_token_logps": padded([row.reference for row in rows]),
         "num_items_in_batch": masks.sum(),
     }
 
 
-def _trainer(kind: Any, options: Any, base: Path, folder: Path, **more: object) -> Any:  # noqa: ANN401
-    found = kind(
+def _trainer(kind: Any, options: Any, base: Path, folder: Path, **overrides: object) -> Any:  # noqa: ANN401
+    trainer = kind(
         model=_weights_changed(_model(base, "supervised")),
         reward_funcs=[_no_grades],
-        args=_options(options, folder, num_generations=2, temperature=TEMPERATURE, **more),
+        args=_options(options, folder, num_generations=2, temperature=TEMPERATURE, **overrides),
         train_dataset=datasets.IterableDataset.from_generator(lambda: iter([{"prompt": "a"}])),
         processing_class=_tokenizer(base),
     )
-    found.current_gradient_accumulation_steps = 1
-    return found
+    trainer.current_gradient_accumulation_steps = 1
+    return trainer
 
 
 def _no_grades(completions: list[str], **_: object) -> list[float]:

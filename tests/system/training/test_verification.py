@@ -70,9 +70,9 @@ def exported(outcome: Outcome) -> Path:
 
 def verification(outcome: Outcome) -> Verification:
     """Return the verification in the training report."""
-    found = TrainingReport.from_json((exported(outcome) / REPORT).read_bytes()).verification
-    assert found is not None
-    return found
+    report = TrainingReport.from_json((exported(outcome) / REPORT).read_bytes()).verification
+    assert report is not None
+    return report
 
 
 @pytest.fixture
@@ -83,15 +83,15 @@ def copy(full: Outcome, tmp_path: Path) -> Path:
 
 @pytest.mark.parametrize("name", ["full", "adapted"])
 def test_the_report_compares_files_with_memory(name: str, request: pytest.FixtureRequest) -> None:
-    found = verification(request.getfixturevalue(name))
+    report = verification(request.getfixturevalue(name))
 
-    assert found.status == VERIFIED
-    assert found.loss == pytest.approx(found.trainer_loss, abs=0.01)
-    assert found.base_loss is not None
-    assert found.trainer_loss is not None
-    assert found.base_loss > found.trainer_loss + 0.1  # it has learnt
-    assert (found.file, found.sequences) == ("valid.jsonl", 9)
-    assert found.comparisons[0].difference == 0.0  # the same sums of the same weights
+    assert report.status == VERIFIED
+    assert report.loss == pytest.approx(report.trainer_loss, abs=0.01)
+    assert report.base_loss is not None
+    assert report.trainer_loss is not None
+    assert report.base_loss > report.trainer_loss + 0.1  # it has learnt
+    assert (report.file, report.sequences) == ("valid.jsonl", 9)
+    assert report.comparisons[0].difference == 0.0  # the same sums of the same weights
 
 
 def test_the_model_card_says_what_was_found(full: Outcome) -> None:
@@ -163,28 +163,28 @@ WRONG_FILES: dict[str, tuple[Callable[[Path], None], str]] = {
 def test_files_that_are_not_the_trained_model_are_caught(
     full: Outcome, copy: Path, fault: str
 ) -> None:
-    plant, words = WRONG_FILES[fault]
+    plant, reason = WRONG_FILES[fault]
     plant(copy)
 
-    found = verify_folder(full.rundir, copy)
+    report = verify_folder(full.rundir, copy)
 
-    assert (found.status, words in found.reason) == (MISMATCH, True), found.reason
+    assert (report.status, reason in report.reason) == (MISMATCH, True), report.reason
 
 
 def test_a_broken_adapter_beside_a_right_model_is_caught(adapted: Outcome, tmp_path: Path) -> None:
     folder = Path(shutil.copytree(exported(adapted), tmp_path / "model"))
     edit_json(folder / "adapter" / "adapter_config.json", lambda c: c.update(lora_alpha=16))
 
-    found = verify_folder(adapted.rundir, folder)
+    report = verify_folder(adapted.rundir, folder)
 
-    assert (found.status, "the adapter has a" in found.reason) == (MISMATCH, True), found.reason
+    assert (report.status, "the adapter has a" in report.reason) == (MISMATCH, True), report.reason
 
 
 def test_a_model_without_room_in_memory_is_not_verified(full: Outcome, copy: Path) -> None:
-    found = verify_folder(full.rundir, copy, host_memory=1_000_000)
+    report = verify_folder(full.rundir, copy, host_memory=1_000_000)
 
-    assert found.status == NOT_VERIFIED
-    assert "GB of memory in a fresh process; free are 0.0 GB of the node's" in found.reason
+    assert report.status == NOT_VERIFIED
+    assert "GB of memory in a fresh process; free are 0.0 GB of the node's" in report.reason
 
 
 def test_a_verification_that_is_switched_off_is_told_as_off(bench: Bench) -> None:
@@ -234,8 +234,8 @@ def test_a_trainer_that_exports_another_model_fails_and_keeps_the_trained_weight
     assert texts[0].startswith(f"{NOT_THE_MODEL}: the exported files are not the model")
     assert "single values differ by" in texts[0]
     assert not any(rundir.result(rank).exists() for rank in range(2))
-    (kept,) = read_saves(rundir)
-    assert (kept.kind, kept.step) == ("stop", 12)
+    (save,) = read_saves(rundir)
+    assert (save.kind, save.step) == ("stop", 12)
 
 
 def test_a_kill_during_the_verification_leaves_nothing_to_upload_and_a_resume_does_it_again(

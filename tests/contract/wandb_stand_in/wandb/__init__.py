@@ -23,8 +23,8 @@ class Run:
         assert values["resume"] == "allow"
         folder = os.environ["WANDB_DIR"]  # noqa: TID251 - a process of its own reads it
         self._path = Path(folder) / f"{values['id']}.jsonl"
-        known = self._path.read_text().splitlines() if self._path.exists() else []
-        self.step = max((json.loads(line)["step"] + 1 for line in known), default=0)
+        lines = self._path.read_text().splitlines() if self._path.exists() else []
+        self.step = max((json.loads(line)["step"] + 1 for line in lines), default=0)
         self.url = f"https://wandb.example/{values['project']}/{values['id']}"
 
     def log(self, values: dict[str, float], step: int) -> None:
