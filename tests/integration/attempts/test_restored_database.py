@@ -89,18 +89,18 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     await world.tick()
     await back_up(world.engine)
     number = known
-    for life in range(1, lives + 1):
+    for attempt_number in range(1, lives + 1):
         machines = await evict_and_boot(world, job_id, machines)
-        number = await train(world, machines, step=10 * life + 1)
+        number = await train(world, machines, step=10 * attempt_number + 1)
         if commits:
-            await commit(world, job_id, committed(10 * life, number))
+            await commit(world, job_id, committed(10 * attempt_number, number))
     world.clock.advance(minutes=5)
 
     await restore(world)
-    fresh = await boot_again(world, job_id)
+    new_nodes = await boot_again(world, job_id)
     before = await head_of(world, job_id)
-    opened = await train(world, fresh, step=90)
-    start = fresh[0].last
+    opened = await train(world, new_nodes, step=90)
+    start = new_nodes[0].last
 
     assert (before.generation, number, opened) == (known + lives, known + lives, known + lives + 1)
     assert start is not None
@@ -115,7 +115,7 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     (event,) = await world.events(job_id, "database.behind")
     assert event["data"] == {"known": known, "head": number}
     assert f"it knew generation {known}, but generation {number} had begun" in event["message"]
-    await finish(world, job_id, fresh, opened)
+    await finish(world, job_id, new_nodes, opened)
     assert (await world.job(job_id))["status"] == "succeeded"
     assert len(await world.events(job_id, "database.behind")) == 1
     assert len(await world.attempts_of(job_id)) == 2
@@ -133,16 +133,16 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
     forgotten = await machines[1].hear()
 
     await restore(world)
-    again = await machines[1].hear()  # it asks all the time
+    directive = await machines[1].hear()  # it asks all the time
     await say_all(machines, NodePhase.STOPPED, number, step=6)
     await world.tick(3)
-    heard = [await machine.hear() for machine in machines]
+    directives = [await machine.hear() for machine in machines]
 
     assert forgotten.kind is DirectiveKind.STOP
-    assert (again.kind, again.number) == (DirectiveKind.START, number)
-    assert again.seq > forgotten.seq
-    assert [(d.kind, d.number) for d in heard] == [(DirectiveKind.START, number + 1)] * 2
-    assert heard[1].seq > forgotten.seq
+    assert (directive.kind, directive.number) == (DirectiveKind.START, number)
+    assert directive.seq > forgotten.seq
+    assert [(d.kind, d.number) for d in directives] == [(DirectiveKind.START, number + 1)] * 2
+    assert directives[1].seq > forgotten.seq
 
 
 async def test_a_job_whose_end_the_database_forgot_ends_so_again_and_trains_nothing(
@@ -171,21 +171,21 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     await back_up(world.engine)
     second = await evict_and_boot(world, job_id, first)
     await train(world, second, step=15)
-    other = (await world.submit())["id"]
-    theirs = await boot(world, other)
+    other_job = (await world.submit())["id"]
+    other_nodes = await boot(world, other_job)
 
     await restore(world)
-    fresh = await boot_again(world, job_id)
-    heard = await second[0].say(NodePhase.RUNNING, 2, step=16)
+    new_nodes = await boot_again(world, job_id)
+    directive = await second[0].say(NodePhase.RUNNING, 2, step=16)
     swept = await world.orphans.run_once()
     world.clock.advance(minutes=5)
 
-    assert set(swept) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, theirs)}
-    assert world.cloud.billed_names() == {scale_set_name(fresh[0].attempt_id)}
-    assert heard.status_code == 404  # so it registers again
+    assert set(swept) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, other_nodes)}
+    assert world.cloud.billed_names() == {scale_set_name(new_nodes[0].attempt_id)}
+    assert directive.status_code == 404  # so it registers again
     assert (await second[0].register()).status_code == 410  # and leaves
-    assert (await world.call("GET", f"/v1/fine_tuning/jobs/{other}")).status_code == 404
-    assert await world.store.list_blobs(other)  # what it had committed stays
+    assert (await world.call("GET", f"/v1/fine_tuning/jobs/{other_job}")).status_code == 404
+    assert await world.store.list_blobs(other_job)  # what it had committed stays
 
 
 async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: World) -> None:
@@ -193,16 +193,16 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     job_id = (await world.submit())["id"]
     machines = await boot(world, job_id)
     await back_up(world.engine)
-    forgotten = await train(world, machines, step=5)
+    lost_number = await train(world, machines, step=5)
 
     await restore(world)  # a failover, say: the machines are there still
-    await say_all(machines, NodePhase.FAILED, forgotten, step=5)
+    await say_all(machines, NodePhase.FAILED, lost_number, step=5)
     await world.tick(2)
 
     async with world.engine.connect() as conn:
-        begun = await generations.of_job(conn, job_id)
-    assert [one.generation.number for one in begun] == [forgotten + 1]
-    assert (await head_of(world, job_id)).generation == forgotten + 1
+        rows = await generations.of_job(conn, job_id)
+    assert [row.generation.number for row in rows] == [lost_number + 1]
+    assert (await head_of(world, job_id)).generation == lost_number + 1
 
 
 class Scene:
