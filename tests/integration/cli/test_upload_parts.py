@@ -67,11 +67,11 @@ async def test_a_stopped_upload_sends_only_what_is_missing(shell: Shell, home: P
         await send(Stopped())
     (upload_id,) = noted(home)
     upload = (await shell.world.call("GET", f"/v1/uploads/{upload_id}")).json()
-    there = len(upload["parts"])
+    part_count = len(upload["parts"])
     shell.switch.away_for = ""
     file = await send(seen)
 
-    assert 0 < there < 10
+    assert 0 < part_count < 10
     assert (file["bytes"], file["filename"], seen.sent[-1]) == (
         len(DATASET),
         path.name,
