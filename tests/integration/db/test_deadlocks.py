@@ -101,15 +101,15 @@ class Batch:
     async def _register(self, conn: AsyncConnection) -> None:
         vm_id, boot_id = self.rng.choice(VMS), self.rng.choice(("boot-1", "boot-2"))
         message = registration("att-2", vm_id, boot_id)
-        (answer,) = await register_all(conn, [PendingRegistration(message, self.clock())])
-        if answer is RegistrationOutcome.KNOWN:
+        (outcome,) = await register_all(conn, [PendingRegistration(message, self.clock())])
+        if outcome is RegistrationOutcome.KNOWN:
             await register_known_machine(conn, message, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
-        known = await node_rows.of_attempt(conn, "att-2")
-        if not known:
+        known_nodes = await node_rows.of_attempt(conn, "att-2")
+        if not known_nodes:
             return
-        node = self.rng.choice(known)
+        node = self.rng.choice(known_nodes)
         self.seq += 1
         steps = self.rng.sample(range(1, 30), k=25)
         notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
@@ -139,9 +139,9 @@ class Batch:
     async def _look(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
         await leases.write(conn, claim, vm_ids=list(VMS))
-        seen, now = self.rng.sample(VMS, k=3), self.clock()
+        vm_ids, now = self.rng.sample(VMS, k=3), self.clock()
         exist = ExistingMachines(
-            job_id="job", attempt_id=row.id, vm_ids=seen, price=row.price, since=now
+            job_id="job", attempt_id=row.id, vm_ids=vm_ids, price=row.price, since=now
         )
         await ledger.meter(conn, [exist], now)
         step = self.rng.randrange(50)
@@ -159,11 +159,11 @@ class Batch:
 
     async def _open(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
-        known = await node_rows.of_attempt(conn, row.id)
-        if known:
-            self.rng.shuffle(known)
+        known_nodes = await node_rows.of_attempt(conn, row.id)
+        if known_nodes:
+            self.rng.shuffle(known_nodes)
             step = OpenGeneration(
-                nodes=tuple(node_view(n, present=True) for n in known), after_error=True
+                nodes=tuple(node_view(n, present=True) for n in known_nodes), after_error=True
             )
             before = await generations.newest(conn, "job")
             head = Head(generation=before.number + 1 if before else 1)
@@ -171,9 +171,11 @@ class Batch:
             await generation_operations.open_all(conn, [opening], self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:
-        now, back = self.clock(), self.rng.random() < 0.5
-        asked = await jobs.request_once(conn, "p-job", "job", now, "pause_requested_at", clear=back)
-        if asked:
+        now, clear = self.clock(), self.rng.random() < 0.5
+        requested = await jobs.request_once(
+            conn, "p-job", "job", now, "pause_requested_at", clear=clear
+        )
+        if requested:
             await events.add(conn, "job", now, "job.pause_requested", "Pause was asked for")
 
     async def _job(self, conn: AsyncConnection) -> None:
@@ -186,8 +188,8 @@ async def test_concurrent_operations_on_a_job_do_not_deadlock(
 ) -> None:
     async with batch.begin() as conn:
         await add_job(conn, clock(), state="running")
-        over = {"state": "terminating", "outcome": "evicted"}
-        await add_attempt(conn, clock(), **over)
+        ended_values = {"state": "terminating", "outcome": "evicted"}
+        await add_attempt(conn, clock(), **ended_values)
         await add_attempt(conn, clock(), id="att-2", number=2, vm_ids=list(VMS))
     everybody = Batch(batch, clock)
     faults: list[DBAPIError] = []
@@ -235,20 +237,23 @@ MANY = 9
 async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
     batch: AsyncEngine, clock: Clock
 ) -> None:
-    said, moving = {}, []
+    heartbeats_by_node, moving = {}, []
     async with batch.begin() as conn:
         for n in range(MANY):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
             node = await add_node(conn, clock(), "vm", f"att-{n}")
-            said[node.node_id] = NOTICE
+            heartbeats_by_node[node.node_id] = NOTICE
         for claim, row in await attempts.claim_due(conn, clock(), MANY):
             moving.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
-    there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))
-    moving.sort(key=lambda one: one.row.id)
+    ascending, descending = (
+        dict(sorted(heartbeats_by_node.items())),
+        dict(sorted(heartbeats_by_node.items(), reverse=True)),
+    )
+    moving.sort(key=lambda move: move.row.id)
     deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [
-        lambda conn: heartbeats.record_heartbeats(conn, there, clock()),
-        lambda conn: heartbeats.record_heartbeats(conn, back, clock()),
+        lambda conn: heartbeats.record_heartbeats(conn, ascending, clock()),
+        lambda conn: heartbeats.record_heartbeats(conn, descending, clock()),
         lambda conn: attempt_moves.move_all(conn, moving, clock()),
         lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
     ]
