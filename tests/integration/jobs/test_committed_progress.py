@@ -31,8 +31,8 @@ async def commit_unheard(world: World, job: str, entry: Committed, *, left: bool
 
 
 async def listed_job(world: World, job: str) -> dict[str, Any]:
-    found = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
-    return dict(next(one for one in found if one["id"] == job))
+    jobs = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
+    return dict(next(job_view for job_view in jobs if job_view["id"] == job))
 
 
 async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_report_came(
@@ -41,13 +41,13 @@ async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_repor
     job = await cut_job_off(world, "final", left=True)
     await world.tick(4)
 
-    shown = await world.job(job)
+    view = await world.job(job)
 
-    assert shown["status"] == "succeeded"
-    progress = shown["progress"]
+    assert view["status"] == "succeeded"
+    progress = view["progress"]
     assert (progress["step"], progress["percent"]) == (STEPS, 100.0)
     assert (progress["loss"], progress["valid_loss"]) == (1 / STEPS, 0.5)
-    assert shown["trained_tokens"] == STEPS * 100
+    assert view["trained_tokens"] == STEPS * 100
     assert (await listed_job(world, job))["progress"] == {
         "step": STEPS,
         "total_steps": STEPS,
@@ -63,10 +63,10 @@ async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
     await world.call("POST", f"/v1/fine_tuning/jobs/{job}/{ask}")
     await world.tick(60)
 
-    shown = await world.job(job)
+    view = await world.job(job)
 
-    assert shown["status"] == ends
-    assert shown["latest_checkpoint"]["step_number"] == 4
-    assert shown["progress"]["step"] == 4
-    assert "step 4" in shown["status_reason"]["message"]
+    assert view["status"] == ends
+    assert view["latest_checkpoint"]["step_number"] == 4
+    assert view["progress"]["step"] == 4
+    assert "step 4" in view["status_reason"]["message"]
     assert (await listed_job(world, job))["progress"]["step"] == 4

@@ -26,9 +26,9 @@ async def test_a_round_that_the_world_skips_would_have_done_nothing(world: World
     rounds = list[tuple[bool, bool]]()
     for _ in range(60):
         world.clock.advance(seconds=7)
-        due = await world.next_due() <= world.clock()
+        is_due = await world.next_due() <= world.clock()
         steps = await world.jobs.run_once() + await world.attempts.run_once()
-        rounds.append((due, steps > 0))
+        rounds.append((is_due, steps > 0))
         await say_all(nodes, NodePhase.RUNNING, number, step=2)
 
     assert {(True, True), (False, False)} <= set(rounds)
