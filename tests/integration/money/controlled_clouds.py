@@ -50,8 +50,8 @@ class ControlledFake:
     def machines(self) -> dict[str, set[str]]:
         return {name: self.cloud.machines(name) for name in sorted(self.cloud.billed_names())}
 
-    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
-        return [(name, len(there) * each) for name, there in self.machines().items()]
+    def bill(self, machine_cost: Decimal) -> list[tuple[str, Decimal]]:
+        return [(name, len(vm_ids) * machine_cost) for name, vm_ids in self.machines().items()]
 
 
 @dataclass
@@ -80,8 +80,8 @@ class ControlledEmulator:
 
     async def change_capacity(self) -> None:
         self.sold_out = not self.sold_out
-        place = {"region": SPOT.region, "vm_size": SPOT.vm_size}
-        await self._tell("capacity", **place, available=0 if self.sold_out else None)
+        pool_fields = {"region": SPOT.region, "vm_size": SPOT.vm_size}
+        await self._tell("capacity", **pool_fields, available=0 if self.sold_out else None)
 
     async def evict(self, name: str, instance: str) -> None:
         await self._tell("evict", scale_set=name, instance_id=instance, notice=False)
@@ -97,27 +97,27 @@ class ControlledEmulator:
                 await self._tell("faults", kind="error", method="GET", seconds=seconds, **hidden)
 
     def machines(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        vm_ids: dict[str, set[str]] = {}
         for scale_set, instance in self.inside.fabric.instances():
             if instance.phase == "allocated" and not instance.doom:
-                found.setdefault(scale_set.name, set()).add(instance.instance_id)
-        return {name: found[name] for name in sorted(found)}
+                vm_ids.setdefault(scale_set.name, set()).add(instance.instance_id)
+        return {name: vm_ids[name] for name in sorted(vm_ids)}
 
-    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
+    def bill(self, machine_cost: Decimal) -> list[tuple[str, Decimal]]:
         """Return the cost of machines that were allocated."""
         before, self._ordered, billed = self._ordered, {}, []
         for scale_set, instance in self.inside.fabric.instances():
             key = (scale_set.name, instance.vm_id)
-            amount = before.get(key, Decimal(0)) + each
+            amount = before.get(key, Decimal(0)) + machine_cost
             if instance.phase == "creating":
                 self._ordered[key] = amount
             else:
                 billed.append((scale_set.name, amount))
         return billed
 
-    async def _tell(self, what: str, **members: Any) -> None:  # noqa: ANN401 - JSON
-        answer = await self.inside.metadata.post(f"/_emulator/{what}", json=members)
-        answer.raise_for_status()
+    async def _tell(self, action: str, **members: Any) -> None:  # noqa: ANN401 - JSON
+        response = await self.inside.metadata.post(f"/_emulator/{action}", json=members)
+        response.raise_for_status()
 
 
 ControlledCloud = ControlledFake | ControlledEmulator
