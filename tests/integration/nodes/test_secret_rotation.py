@@ -50,8 +50,8 @@ async def test_a_job_trains_on_while_the_secret_is_rotated_replica_by_replica(
     for name in ("before", "both accepted", "new one signs", "both accepted", "new one signs"):
         for node in (first, second):
             step += 1
-            told = await at(node, replicas[name]).say(NodePhase.RUNNING, number, step=step)
-            assert told.status_code == 200, (name, told.text)
+            response = await at(node, replicas[name]).say(NodePhase.RUNNING, number, step=step)
+            assert response.status_code == 200, (name, response.text)
             node.directive_seq = 0  # so that the newest one is news, and hear() does not wait
             await node.hear()
     assert (await first.register()).status_code == 200, "its bootstrap token is an old one"
