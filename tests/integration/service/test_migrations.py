@@ -62,7 +62,7 @@ async def test_a_migration_waits_for_one_that_runs(engine: AsyncEngine, database
         upgrade = asyncio.create_task(
             asyncio.to_thread(command.upgrade, migrations(database_url), "head")
         )
-        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        await waiting.until(lambda: blocked(engine), lambda count: count == 1)
         assert not upgrade.done()
         await conn.execute(text("select pg_advisory_unlock(7241)"))
         await upgrade
