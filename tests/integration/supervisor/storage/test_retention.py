@@ -31,9 +31,9 @@ LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
 def job(azurite: Azurite) -> Iterator[Job]:
     """Yield a job of generation 1."""
     with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        made = make_job(azurite, client, inputs)
-        made.write_head(made.head().fenced(1))
-        yield made
+        prepared = make_job(azurite, client, inputs)
+        prepared.write_head(prepared.head().fenced(1))
+        yield prepared
 
 
 async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_started_from(
@@ -42,13 +42,13 @@ async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_starte
     job.ask(keep_checkpoints=1, milestone_every_steps=25)
     container = JobContainer(access, job.grants.job)
     first = await _committed(container, RunDir(tmp_path), ALONE, 10)
-    later = replace(ALONE, checkpoint=first)
+    generation = replace(ALONE, checkpoint=first)
     for step in (20, 30, 40, 50):
-        await _committed(container, RunDir(tmp_path), later, step)
+        await _committed(container, RunDir(tmp_path), generation, step)
 
     head = job.head()
-    kept = {c.step: head.kept_as(c) for c in head.checkpoints}
-    assert kept == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
+    reasons = {c.step: head.kept_as(c) for c in head.checkpoints}
+    assert reasons == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
     assert f"{first.path}/manifest.json" in job.names("checkpoints/")
     assert job.names(checkpoint_path(40, "g1")) == []
 
@@ -85,8 +85,8 @@ async def _committed(
     """Save, send, commit, and delete what HEAD has let go of."""
     committer = Committer(container, generation, NodeClock(), valid_loss=LOSSES.get)
     save(folder, generation, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
-    while sent := await Outbox(container, folder, range(1)).send_next():
-        committer.expect_commit(sent)
+    while committed := await Outbox(container, folder, range(1)).send_next():
+        committer.expect_commit(committed)
     (entry,) = await committer.commit_complete()
     await committer.delete_dropped()
     return entry
