@@ -131,8 +131,8 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
     short_form = form(PURPOSE, FILE, DATASET)
     at_once = await world.call("POST", "/v1/files", content=short_form, headers=headers)
 
-    for each in (response, at_once):
-        assert (each.status_code, each.json()["error"]["code"]) == (413, "payload_too_large")
+    for refusal in (response, at_once):
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (413, "payload_too_large")
     assert "REKINDLE_FILE_MAX_BYTES" in response.json()["error"]["message"]
     assert sent_bytes < limits.max_bytes + 16 * MIB
 

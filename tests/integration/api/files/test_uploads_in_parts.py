@@ -133,17 +133,17 @@ async def test_wrong_rows_are_refused_once_and_for_all_and_leave_no_bytes(world:
 
 
 @pytest.mark.parametrize(
-    ("size", "code", "word"),
+    ("size", "code", "detail"),
     [(0, "invalid_value", "empty"), (PART_BYTES + 1, "payload_too_large", "at most 67108864")],
 )
 async def test_a_part_of_a_wrong_size_is_refused(
-    world: World, size: int, code: str, word: str
+    world: World, size: int, code: str, detail: str
 ) -> None:
     upload = await begin_upload(world)
 
     refusal = error_of(await send_part(world, upload, b"x" * size))
 
-    assert (refusal[1], word in refusal[2]) == (code, True)
+    assert (refusal[1], detail in refusal[2]) == (code, True)
     assert (await show_upload(world, upload))["parts"] == []
     assert (await count_leftovers(world))[2] == 0
 
@@ -175,11 +175,11 @@ async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
         response = await world.call("POST", f"/v1/uploads/{upload}/cancel")
         assert (response.status_code, response.json()["status"]) == (200, "cancelled")
     assert (await count_leftovers(world))[2] == 0
-    for late in (
+    for late_response in (
         await send_part(world, upload, b"x"),
         await complete_upload(world, upload, part_ids),
     ):
-        assert error_of(late)[:2] == (409, "invalid_upload_state")
+        assert error_of(late_response)[:2] == (409, "invalid_upload_state")
     world.clock.advance(seconds=LIFE.total_seconds())
     await sweep_of(world).run_once()
     assert await count_leftovers(world) == (0, 0, 0)

@@ -158,13 +158,13 @@ async def test_graders_are_checked_and_run(client: AsyncOpenAI) -> None:
     with pytest.raises(BadRequestError) as error:
         await graders.validate(grader=invalid_grader)
     right = await graders.run(grader=valid_grader, model_sample="four", item={"answer": "four"})
-    wrong = await graders.run(grader=valid_grader, model_sample="four")
+    failed = await graders.run(grader=valid_grader, model_sample="four")
 
     assert isinstance(checked.grader, StringCheckGrader)
     assert (error.value.param, error.value.status_code) == ("grader.operation", 400)
     assert (right.reward, right.metadata.type, right.sub_rewards) == (1.0, "string_check", {})
-    assert (wrong.reward, wrong.metadata.errors.invalid_variable_error) == (0.0, True)
-    assert not wrong.metadata.errors.sample_parse_error
+    assert (failed.reward, failed.metadata.errors.invalid_variable_error) == (0.0, True)
+    assert not failed.metadata.errors.sample_parse_error
 
 
 async def test_cancel_pause_and_resume_may_be_said_twice(client: AsyncOpenAI) -> None:
@@ -194,11 +194,11 @@ async def test_a_finished_job_shows_what_it_has_made(trained: AsyncOpenAI, world
     await world.tick(2)
 
     completed = await jobs.retrieve(job["id"])
-    listed = [job async for job in jobs.list()]
+    job_list = [job async for job in jobs.list()]
     events = [e async for e in jobs.list_events(job["id"], limit=3)]
     checkpoints = [c async for c in jobs.checkpoints.list(job["id"], limit=2)]
 
-    assert completed.status == listed[0].status == "succeeded"
+    assert completed.status == job_list[0].status == "succeeded"
     assert (completed.trained_tokens, completed.finished_at) == (
         100,
         int(world.clock().timestamp()),

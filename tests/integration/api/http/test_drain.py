@@ -162,8 +162,8 @@ async def test_long_polls_are_answered_at_once_by_a_drain(world: World, database
         responses = [await poll.answer for poll in polls]
 
     assert [a.status_code for a in responses] == [200, 200, 200]
-    told = Directive.from_json(responses[0].content)
-    assert (told.kind, told.seq) == (DirectiveKind.CARRY_ON, 0)
+    drain_directive = Directive.from_json(responses[0].content)
+    assert (drain_directive.kind, drain_directive.seq) == (DirectiveKind.CARRY_ON, 0)
     assert [a.json()["id"] for a in responses[1:]] == [job_id, job_id]
     assert all(a.headers["connection"] == "close" for a in responses), "the next is another's"
     assert (status, took < AT_ONCE) == (0, True), took

@@ -20,8 +20,8 @@ from trainer.contract import log_path
 @pytest.fixture
 async def url(world: World) -> AsyncIterator[str]:
     """Yield a served world."""
-    async with served(make_app(world.parts)) as found:
-        yield found
+    async with served(make_app(world.parts)) as base_url:
+        yield base_url
 
 
 async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -> None:

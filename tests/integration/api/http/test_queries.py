@@ -75,9 +75,9 @@ async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
     assert await ids() == ([bare, *reversed(labelled)], False)
     assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([labelled[2], labelled[1]], True)
     assert await ids(**{"metadata[team]": "a", "after": labelled[1]}) == ([labelled[0]], False)
-    both = {"metadata[team]": "a", "metadata[n]": "1"}
-    assert await ids(**both) == ([labelled[2], labelled[0]], False)
-    assert await ids(**both | {"metadata[n]": "2"}) == ([], False)
+    first_page_params = {"metadata[team]": "a", "metadata[n]": "1"}
+    assert await ids(**first_page_params) == ([labelled[2], labelled[0]], False)
+    assert await ids(**first_page_params | {"metadata[n]": "2"}) == ([], False)
     for empty in ("null", ""):  # OpenAI's Node client writes null as an empty value
         assert await ids(metadata=empty) == ([bare], False)
 

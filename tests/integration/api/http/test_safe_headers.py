@@ -57,12 +57,12 @@ async def test_an_answer_about_a_bug_of_ours_has_them_and_an_id_to_report(world:
     check(response)
 
 
-@pytest.mark.parametrize(("scheme", "told"), [("https", True), ("http", False)])
-async def test_hsts_is_sent_over_tls_only(world: World, scheme: str, told: bool) -> None:
+@pytest.mark.parametrize(("scheme", "has_hsts"), [("https", True), ("http", False)])
+async def test_hsts_is_sent_over_tls_only(world: World, scheme: str, has_hsts: bool) -> None:
     async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:
         response = await http.get(f"{url}/livez", headers={"x-forwarded-proto": scheme})
 
-    assert (HSTS in response.headers) is told
+    assert (HSTS in response.headers) is has_hsts
 
 
 async def test_the_page_of_the_api_runs_its_own_scripts_alone(world: World) -> None:
@@ -112,8 +112,8 @@ async def http(world: World, tmp_path: Path) -> AsyncIterator[httpx.AsyncClient]
     (tmp_path / "index.html").write_text("<!doctype html><title>Rekindle</title>")
     (tmp_path / "assets" / "index-1a2b.js").write_text(SCRIPT)
     (tmp_path / "icon.svg").write_text("<svg xmlns='http://www.w3.org/2000/svg'/>")
-    async with client(make_app(replace(world.parts, web=tmp_path))) as made:
-        yield made
+    async with client(make_app(replace(world.parts, web=tmp_path))) as http_client:
+        yield http_client
 
 
 async def test_every_address_of_the_router_is_the_page(http: httpx.AsyncClient) -> None:

@@ -21,9 +21,9 @@ async def body(world: World) -> dict[str, Any]:
     return {"model": MODEL, "training_file": await world.upload(), "suffix": "once"}
 
 
-async def send_job(world: World, what: dict[str, Any], **headers: str) -> httpx.Response:
+async def send_job(world: World, job_body: dict[str, Any], **headers: str) -> httpx.Response:
     header_values = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await world.call("POST", JOBS, json=what, headers=header_values)
+    return await world.call("POST", JOBS, json=job_body, headers=header_values)
 
 
 async def jobs(world: World) -> list[str]:
@@ -120,9 +120,9 @@ async def test_a_retry_of_another_request_is_another_job(world: World) -> None:
     assert len(await jobs(world)) == 2
 
 
-@pytest.mark.parametrize(("seconds", "made"), [(15 * 60 - 1, 1), (15 * 60 + 1, 2)])
+@pytest.mark.parametrize(("seconds", "job_count"), [(15 * 60 - 1, 1), (15 * 60 + 1, 2)])
 async def test_a_retry_after_a_quarter_of_an_hour_is_no_retry(
-    world: World, seconds: int, made: int
+    world: World, seconds: int, job_count: int
 ) -> None:
     request = await body(world)
     await send_job(world, request)
@@ -130,7 +130,7 @@ async def test_a_retry_after_a_quarter_of_an_hour_is_no_retry(
 
     await send_job(world, request, x_stainless_retry_count="1")
 
-    assert len(await jobs(world)) == made
+    assert len(await jobs(world)) == job_count
 
 
 async def test_a_file_that_a_job_is_just_taking_is_not_deleted(world: World) -> None:

@@ -216,7 +216,7 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
     await world.tick(20)
 
     attempt = (await world.attempts_of(job["id"]))[0]
-    one = await world.get(f"{JOBS}/{job['id']}/attempts/1")
+    first_attempt = await world.get(f"{JOBS}/{job['id']}/attempts/1")
 
     entries = {e["name"]: e for e in attempt["timeline"]}
     order = [e["name"] for e in attempt["timeline"]]
@@ -231,7 +231,7 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
     assert (attempt["steps"], attempt["lost_steps"]) == (4, 0)
     assert attempt["evicted"] == {"noticed": 1, "unnoticed": 0}
     assert attempt["reason"] == "1 of 2 instances evicted after notice."
-    assert one == attempt
+    assert first_attempt == attempt
 
 
 async def test_a_page_of_jobs_takes_one_query(

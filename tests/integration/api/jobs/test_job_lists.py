@@ -26,12 +26,12 @@ async def names(world: World, **params: object) -> list[str]:
 @pytest.fixture
 async def jobs(world: World) -> dict[str, str]:
     """Ids of five jobs by their suffix, made in the order of the alphabet's end to its begin."""
-    made = {}
+    ids_by_name = {}
     for name in ("delta", "charlie", "bravo", "alpha", "echo"):
         world.clock.advance(seconds=1)
         team = {"team": f"Team {name[0].upper()}_1%"}
-        made[name] = str((await world.submit(suffix=name, metadata=team))["id"])
-    return made
+        ids_by_name[name] = str((await world.submit(suffix=name, metadata=team))["id"])
+    return ids_by_name
 
 
 async def update(world: World, job_id: str, assignment: str) -> None:

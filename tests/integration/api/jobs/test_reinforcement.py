@@ -24,14 +24,14 @@ async def test_a_grader_is_shown_planned_and_handed_to_nodes(world: World) -> No
     job = await world.submit(training_file=rows, validation_file=rows, method=method)
     spec = await read_run_spec(world, job["id"])
 
-    shown = job["method"]["reinforcement"]
+    method_view = job["method"]["reinforcement"]
     assert job["method"]["type"] == "reinforcement"
-    assert shown["grader"] == GRADER
-    assert shown["hyperparameters"] == job["hyperparameters"] | {
+    assert method_view["grader"] == GRADER
+    assert method_view["hyperparameters"] == job["hyperparameters"] | {
         "eval_interval": job["plan"]["recipe"]["eval_steps"],
         "reasoning_effort": "default",
     }
-    assert (numbers | {"answers": 8}).items() <= shown.items()
+    assert (numbers | {"answers": 8}).items() <= method_view.items()
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
     assert any("The step time is estimated" in warning for warning in job["plan"]["warnings"])
     reinforcement = spec.reinforcement
@@ -96,8 +96,8 @@ def asking_method(model: str) -> dict[str, Any]:
 
 
 def mixed_method(model: str) -> dict[str, Any]:
-    parts = {"right": GRADER, "liked": {"type": "reward_model", "model": model}}
-    grader = {"type": "multi", "graders": parts, "calculate_output": "right + 0.1 * liked"}
+    graders = {"right": GRADER, "liked": {"type": "reward_model", "model": model}}
+    grader = {"type": "multi", "graders": graders, "calculate_output": "right + 0.1 * liked"}
     return {"type": "reinforcement", "reinforcement": {"grader": grader}}
 
 

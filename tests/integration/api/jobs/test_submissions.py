@@ -51,9 +51,9 @@ async def test_what_was_read_lately_is_not_read_again_for_another_question(heard
     file = await heard.upload()
     await send_job(heard, file)
     with statements(heard) as queries:
-        answer = await send_job(heard, file, hyperparameters={"n_epochs": 2})
+        response = await send_job(heard, file, hyperparameters={"n_epochs": 2})
 
-    assert answer.json()["hyperparameters"]["n_epochs"] == 2
+    assert response.json()["hyperparameters"]["n_epochs"] == 2
     assert not any("mean_tokens" in query for query in queries)
 
 
@@ -65,13 +65,13 @@ async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) ->
         await file_rows.lock(conn, project, file)
         await file_rows.mark_deleted(conn, file, heard.clock())
 
-    answer = await send_job(heard, file)
+    response = await send_job(heard, file)
     mixed = await send_job(heard, second_file, validation_file=file)
 
     fault = {"code": "file_not_found", "param": "training_file", "type": "invalid_request_error"}
     upload = f"no file {file}. Upload it with POST /v1/files first."
-    assert answer.status_code == 400
-    assert answer.json()["error"] == fault | {"message": f"training_file: {upload}"}
+    assert response.status_code == 400
+    assert response.json()["error"] == fault | {"message": f"training_file: {upload}"}
     assert mixed.json()["error"]["message"] == f"validation_file: {upload}"
 
 

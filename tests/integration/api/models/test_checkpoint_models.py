@@ -116,20 +116,20 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     job = await cancel_with_checkpoints(world, 2, 3, 4)
     data, _ = await world.store.read(job["id"], HEAD)
     head = Head.from_json(data)
-    changed, outside, unnamed = head.checkpoints
+    renamed, outside, unnamed = head.checkpoints
     foreign_entry = FileEntry(name="../../../files/x", size=1, etag="0x1", crc64nvme="0" * 16)
-    await world.store.write(job["id"], f"{changed.path}/{MANIFEST}", b"{}")
+    await world.store.write(job["id"], f"{renamed.path}/{MANIFEST}", b"{}")
     digest = await seal_checkpoint(world, job["id"], outside.path, foreign_entry)
     async with world.engine.begin() as conn:  # else it is not what was committed, either
         own_path = update(checkpoints).where(checkpoints.c.path == outside.path)
         await conn.execute(own_path.values(manifest_sha256=digest))
-    entries = (changed, replace(outside, manifest_sha256=digest))
+    entries = (renamed, replace(outside, manifest_sha256=digest))
     forged = replace(head, checkpoints=entries).to_json().encode()
     await world.store.write(job["id"], HEAD, forged)
 
     errors = [
         (await refused_job(world, model=f"{job['id']}:ckpt-step-{entry.step}"))["message"]
-        for entry in (changed, outside, unnamed)
+        for entry in (renamed, outside, unnamed)
     ]
 
     assert "is not what the job has committed" in errors[0]

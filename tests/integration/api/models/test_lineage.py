@@ -56,7 +56,7 @@ async def test_a_line_of_jobs_keeps_the_name_of_the_base_model(world: World) -> 
     third = await world.submit(model=second["fine_tuned_model"])
 
     models = (await world.call("GET", "/v1/models")).json()["data"]
-    shown = (await world.call("GET", f"/v1/models/{second['fine_tuned_model']}")).json()
+    model_view = (await world.call("GET", f"/v1/models/{second['fine_tuned_model']}")).json()
 
     assert second["model"] == first["fine_tuned_model"], "in full, however it was named"
     assert (
@@ -64,7 +64,7 @@ async def test_a_line_of_jobs_keeps_the_name_of_the_base_model(world: World) -> 
     )
     assert third["model"] == second["fine_tuned_model"]
     assert second["fine_tuned_model"] in [model["id"] for model in models]
-    assert shown["base_model"] == first["fine_tuned_model"]
+    assert model_view["base_model"] == first["fine_tuned_model"]
 
 
 async def test_a_model_with_a_head_goes_on_by_its_own_method(world: World) -> None:
@@ -108,10 +108,10 @@ async def test_models_with_missing_or_changed_files_are_refused(world: World) ->
 async def archive(world: World, job_id: str, **options: object) -> dict[str, Any]:
     """Return the answer, also when the request is refused."""
     path = f"{JOBS}/{job_id}/model/tier"
-    answer: dict[str, Any] = (
+    body: dict[str, Any] = (
         await world.call("POST", path, json={"tier": "archive", **options})
     ).json()
-    return answer
+    return body
 
 
 async def test_an_archived_model_is_brought_back_first(world: World) -> None:

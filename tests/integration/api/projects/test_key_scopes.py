@@ -322,9 +322,9 @@ async def test_operators_see_projects_without_machines_too(world: World, theirs:
     having = (await world.call("GET", f"{PROJECTS}?job={job}")).json()["data"]
     no_projects = (await world.call("GET", f"{PROJECTS}?job=ftjob-1")).json()["data"]
 
-    found = first["data"] + next_page["data"]
-    assert found[0]["name"] == "idle"
-    assert {p["name"] for p in found} == {"idle", "tests", "others"}
+    listed_projects = first["data"] + next_page["data"]
+    assert listed_projects[0]["name"] == "idle"
+    assert {p["name"] for p in listed_projects} == {"idle", "tests", "others"}
     assert (first["has_more"], next_page["has_more"]) == (True, False)
     assert [p["name"] for p in having] == ["others"]
     assert no_projects == []

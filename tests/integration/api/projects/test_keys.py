@@ -226,7 +226,7 @@ async def test_one_of_two_concurrent_sign_ins_gets_a_key(world: World) -> None:
 
     responses = await asyncio.gather(*(send(world, value) for _ in range(5)))
 
-    assert sorted(answer.status_code for answer in responses) == [200, 401, 401, 401, 401]
+    assert sorted(response.status_code for response in responses) == [200, 401, 401, 401, 401]
 
 
 async def test_expired_keys_of_the_console_do_not_pile_up(world: World) -> None:

@@ -29,7 +29,7 @@ def is_refused(response: httpx.Response, *phrases: str) -> bool:
     error = response.json()["error"]
     is_quota_error = (response.status_code, error["code"]) == (403, "quota_exceeded")
     return is_quota_error and all(
-        word in error["message"] for word in ("or ask the operator", *phrases)
+        phrase in error["message"] for phrase in ("or ask the operator", *phrases)
     )
 
 

@@ -104,7 +104,7 @@ async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) 
 
 
 @pytest.mark.parametrize(
-    ("text", "tail", "wanted"),
+    ("text", "tail", "expected"),
     [
         (b"", 3, b""),
         (b"a\nb\nc\n", 2, b"b\nc\n"),
@@ -116,15 +116,15 @@ async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) 
     ids=["empty", "lines", "half a line", "few", "long lines", "many"],
 )
 async def test_the_tail_of_a_log_is_its_last_lines(
-    world: World, running: Running, text: bytes, tail: int, wanted: bytes
+    world: World, running: Running, text: bytes, tail: int, expected: bytes
 ) -> None:
     job, nodes, _ = running
     await world.store.write(job["id"], log_path(nodes[0].attempt_id, 0), text)
 
     response = await world.call("GET", f"{JOBS}/{job['id']}/logs", params={"tail": tail})
 
-    assert response.content == wanted
-    assert int(response.headers["x-log-offset"]) == len(text) - len(wanted)
+    assert response.content == expected
+    assert int(response.headers["x-log-offset"]) == len(text) - len(expected)
 
 
 async def test_a_log_is_complete_once_its_machines_are_gone(world: World, running: Running) -> None:
@@ -257,11 +257,11 @@ async def test_a_model_with_an_invalid_head_is_refused(world: World, head: bytes
     body = {"model": "broken/model", "training_file": await world.upload()}
 
     response = await world.call("POST", JOBS, json=body)
-    listed = await world.call("GET", "/v1/models")
+    model_list = await world.call("GET", "/v1/models")
 
     assert (response.status_code, response.json()["error"]["code"]) == (400, "unsupported_model")
     assert "python -m rekindle.stage" in response.json()["error"]["message"]
-    assert [m["id"] for m in listed.json()["data"]] == [MODEL]
+    assert [m["id"] for m in model_list.json()["data"]] == [MODEL]
 
 
 async def test_bytes_that_are_gone_are_not_found(world: World, running: Running) -> None:

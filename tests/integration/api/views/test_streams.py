@@ -53,7 +53,9 @@ async def test_events_are_streamed_from_any_to_the_end(world: World, over: str) 
     resumed = parsed(await world.call("GET", path, headers=headers))
     invalid = await world.call("GET", path, headers={"last-event-id": "ftevent-1"})
 
-    assert [sent["data"]["id"] for sent in messages] == [event["id"] for event in reversed(events)]
+    assert [message["data"]["id"] for message in messages] == [
+        event["id"] for event in reversed(events)
+    ]
     assert resumed == messages[3:]
     assert invalid.json()["error"]["code"] == "unknown_cursor"
 

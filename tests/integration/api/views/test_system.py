@@ -96,8 +96,8 @@ async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
 
     system = await world.get(SYSTEM)
 
-    (turn,), (budget,), (circuit,) = system["turns"], system["rate_budgets"], system["circuits"]
-    assert (turn["holder"], turn["is_held"]) == ("replica-1", True)
+    (lease,), (budget,), (circuit,) = system["turns"], system["rate_budgets"], system["circuits"]
+    assert (lease["holder"], lease["is_held"]) == ("replica-1", True)
     assert (budget["region"], budget["request"], budget["left"]) == (
         *("eastus", "CreateVMScaleSet", 374.0),
     )
@@ -165,15 +165,19 @@ async def test_a_project_sees_its_own_machines_and_operators_those_of_all(world:
     job = str((await world.submit())["id"])
     await boot(world, job)
 
-    mine, theirs = (
+    own_system, other_system = (
         await world.get(FLEET),
         await replace(world, key=await world.other_key()).get(FLEET),
     )
 
-    assert (mine["all_projects"], len(mine["attempts"])) == (True, 1)
-    assert (theirs["all_projects"], theirs["attempts"], theirs["queue"]) == (False, [], [])
-    assert theirs["offerings"][0]["machines"] == 0
-    assert theirs["per_hour"] == "0.0000"
+    assert (own_system["all_projects"], len(own_system["attempts"])) == (True, 1)
+    assert (other_system["all_projects"], other_system["attempts"], other_system["queue"]) == (
+        False,
+        [],
+        [],
+    )
+    assert other_system["offerings"][0]["machines"] == 0
+    assert other_system["per_hour"] == "0.0000"
 
 
 @pytest.mark.parametrize(("days", "prices"), [(1, ["9.0000"]), (30, ["8.0000", "9.0000"])])

@@ -123,14 +123,14 @@ async def test_logs_are_text_of_a_rank_of_an_attempt(world: World, running: Runn
     for rank, text in enumerate(("step 1\n", "quiet\n")):
         await world.store.write(job["id"], log_path(nodes[0].attempt_id, rank), text.encode())
 
-    newest = await world.call("GET", path)
+    newest_log = await world.call("GET", path)
     log = await world.call("GET", path, params={"attempt": nodes[0].attempt_id, "rank": 1})
     numbered = await world.call("GET", path, params={"attempt": "1", "rank": 1})
     unknown = await world.call("GET", path, params={"attempt": "2"})
 
     assert (quiet.status_code, quiet.text) == (200, "")
-    assert (newest.text, log.text, numbered.text) == ("step 1\n", "quiet\n", "quiet\n")
-    assert newest.headers["content-type"].startswith("text/plain")
+    assert (newest_log.text, log.text, numbered.text) == ("step 1\n", "quiet\n", "quiet\n")
+    assert newest_log.headers["content-type"].startswith("text/plain")
     assert unknown.json()["error"]["param"] == "attempt"
 
 
