@@ -43,21 +43,21 @@ async def add_trained_attempts(
     conn: AsyncConnection, clock: Clock, count: int
 ) -> list[tuple[Claim, AttemptRow, NodeRecord]]:
     """So many claimed attempts of as many jobs, each with a node that has told of step 47."""
-    made = {}
+    trained = {}
     for n in range(count):
         job_id, id_ = f"job-{n}", f"att-{n}"
         await add_job(
             conn, clock(), id=job_id, state="running", total_steps=50, run_spec_sha256="as pinned"
         )
         await add_attempt(conn, clock(), id=id_, job_id=job_id, vm_ids=["vm", "vm-2"])
-        made[id_] = await add_node(conn, clock(), "vm", id_)
-        first = replace(generation(1, [made[id_]], id_), job_id=job_id)
+        trained[id_] = await add_node(conn, clock(), "vm", id_)
+        first = replace(generation(1, [trained[id_]], id_), job_id=job_id)
         await generations.begin_all(conn, [first], (), clock())
     await conn.execute(update(tables.nodes).values(generation=1, step=47))
     claims = sorted(
         await attempts.claim_due(conn, clock(), count), key=lambda claimed: claimed[1].id
     )
-    return [(claim, row, made[row.id]) for claim, row in claims]
+    return [(claim, row, trained[row.id]) for claim, row in claims]
 
 
 def opening(
@@ -90,8 +90,8 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
         current = [await generations.current(conn, f"att-{n}") for n in range(3)]
         a, e = tables.attempts.c, tables.events.c
         survived = await conn.execute(select(a.survived).order_by(a.id))
-        told = await conn.execute(select(e.job_id, e.code).order_by(e.seq))
-        codes = [(r.job_id, r.code) for r in told]
+        result = await conn.execute(select(e.job_id, e.code).order_by(e.seq))
+        codes = [(r.job_id, r.code) for r in result]
     counted = [(r.lost_steps, r.progress["step"], r.trainer_errors) for r in rows if r]
     # 7 steps of 45 s on one machine; of the others no step was measured.
     assert sorted((o.steps, o.machine_seconds) for o in evicted) == [(2, 0), (7, 315), (47, 0)]
@@ -146,8 +146,8 @@ async def test_generations_registrations_prices_and_enqueues_do_not_deadlock(
         await asyncio.gather(*doing)  # raises where one met a deadlock
 
         async with batch.connect() as conn:
-            newest = [await generations.current(conn, id_) for id_ in ids]
-            assert {n.generation.number for n in newest if n} == {2}
+            current_rows = [await generations.current(conn, id_) for id_ in ids]
+            assert {n.generation.number for n in current_rows if n} == {2}
 
 
 async def _again(

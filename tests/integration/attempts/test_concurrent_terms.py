@@ -62,10 +62,10 @@ def world(world: World, prices: Meddled) -> World:
 
 
 async def keep_training(
-    world: World, nodes: list[ScriptedNode], number: int, **later: float
+    world: World, nodes: list[ScriptedNode], number: int, **fields: float
 ) -> None:
     """So much time passes, and the nodes still train."""
-    world.clock.advance(**later)
+    world.clock.advance(**fields)
     await say_all(nodes, NodePhase.RUNNING, number, step=1)
 
 

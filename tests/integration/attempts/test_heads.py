@@ -23,9 +23,9 @@ class RacingStore(MemoryStore):
     async def read(
         self, container: str, name: str, *, most: int = SMALL_BYTES
     ) -> tuple[bytes, str]:
-        found = await super().read(container, name, most=most)
+        content = await super().read(container, name, most=most)
         await self.readers.wait()
-        return found
+        return content
 
 
 async def _store(head: Head, readers: int = 1) -> RacingStore:

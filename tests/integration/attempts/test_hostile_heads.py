@@ -92,19 +92,19 @@ async def start_victims(world: World, heads: Sequence[str], **infrastructure: An
         requested = {"nodes": 1, **infrastructure}
         job = await world.submit(training_file=file, infrastructure=requested)
         victim.id = job["id"]
-    made = Victims(world, victims)
+    trained_victims = Victims(world, victims)
     while sum(bool(scale_set.instances) for scale_set in world.cloud.list_existing(())) < len(
         victims
     ):
-        await made.tick(1, 15, chatty=False)
+        await trained_victims.tick(1, 15, chatty=False)
     for victim in victims:
         await victim.be_seated()
-    await made.tick(1, 15, chatty=False)
+    await trained_victims.tick(1, 15, chatty=False)
     for victim in victims:
         victim.number = (await victim.node.hear()).number
         await victim.go_on(metrics=(metrics(1),))
-    await made.tick(2, 15)
-    return made
+    await trained_victims.tick(2, 15)
+    return trained_victims
 
 
 @pytest.fixture(params=[FEW, pytest.param(list(HEADS), marks=pytest.mark.long)], ids=len)

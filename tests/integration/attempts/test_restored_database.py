@@ -84,11 +84,11 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     world: World, lives: int, commits: bool
 ) -> None:
     world.store.now = world.clock
-    job_id, machines, known = await start_training(world, step=5)
-    await commit(world, job_id, committed(5, known))
+    job_id, machines, generation_number = await start_training(world, step=5)
+    await commit(world, job_id, committed(5, generation_number))
     await world.tick()
     await back_up(world.engine)
-    number = known
+    number = generation_number
     for attempt_number in range(1, lives + 1):
         machines = await evict_and_boot(world, job_id, machines)
         number = await train(world, machines, step=10 * attempt_number + 1)
@@ -102,19 +102,26 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     opened = await train(world, new_nodes, step=90)
     start = new_nodes[0].last
 
-    assert (before.generation, number, opened) == (known + lives, known + lives, known + lives + 1)
+    assert (before.generation, number, opened) == (
+        generation_number + lives,
+        generation_number + lives,
+        generation_number + lives + 1,
+    )
     assert start is not None
     assert start.generation is not None
     assert (
         start.generation.checkpoint
         == before.newest
-        == committed(10 * lives if commits else 5, number if commits else known)
+        == committed(10 * lives if commits else 5, number if commits else generation_number)
     )
     with pytest.raises(StaleGeneration):
         await commit(world, job_id, committed(99, number))
     (event,) = await world.events(job_id, "database.behind")
-    assert event["data"] == {"known": known, "head": number}
-    assert f"it knew generation {known}, but generation {number} had begun" in event["message"]
+    assert event["data"] == {"known": generation_number, "head": number}
+    assert (
+        f"it knew generation {generation_number}, but generation {number} had begun"
+        in event["message"]
+    )
     await finish(world, job_id, new_nodes, opened)
     assert (await world.job(job_id))["status"] == "succeeded"
     assert len(await world.events(job_id, "database.behind")) == 1
@@ -130,7 +137,7 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
     await back_up(world.engine)
     await machines[0].say(NodePhase.FAILED, number, step=6)
     await world.tick(1, seconds=2)
-    forgotten = await machines[1].hear()
+    lost_directive = await machines[1].hear()
 
     await restore(world)
     directive = await machines[1].hear()  # it asks all the time
@@ -138,11 +145,11 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
     await world.tick(3)
     directives = [await machine.hear() for machine in machines]
 
-    assert forgotten.kind is DirectiveKind.STOP
+    assert lost_directive.kind is DirectiveKind.STOP
     assert (directive.kind, directive.number) == (DirectiveKind.START, number)
-    assert directive.seq > forgotten.seq
+    assert directive.seq > lost_directive.seq
     assert [(d.kind, d.number) for d in directives] == [(DirectiveKind.START, number + 1)] * 2
-    assert directives[1].seq > forgotten.seq
+    assert directives[1].seq > lost_directive.seq
 
 
 async def test_a_job_whose_end_the_database_forgot_ends_so_again_and_trains_nothing(
@@ -218,7 +225,7 @@ class Scene:
         return await opens.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
 
 
-async def scene(world: World, ahead: int) -> Scene:
+async def scene(world: World, rows_ahead: int) -> Scene:
     now = world.clock()
     async with world.engine.begin() as conn:
         await add_job(conn, now, state="running", run_spec_sha256="as pinned")
@@ -227,16 +234,16 @@ async def scene(world: World, ahead: int) -> Scene:
         await generations.begin_all(conn, [generation(1, [node])], (), now)
         claim, row = await claim_attempt(conn, now)
     await world.store.create_container("job")
-    head = Head(generation=1 + ahead, checkpoints=(committed(5, 1 + ahead),))
+    head = Head(generation=1 + rows_ahead, checkpoints=(committed(5, 1 + rows_ahead),))
     await world.store.write("job", HEAD, head.to_json().encode())
     return Scene(world, claim, row, node_view(node, present=True))
 
 
-@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("rows_ahead", [1, 2])
 async def test_a_late_worker_fences_nothing_however_far_head_is_ahead(
-    world: World, ahead: int
+    world: World, rows_ahead: int
 ) -> None:
-    late = await scene(world, ahead)
+    late = await scene(world, rows_ahead)
     before = await world.store.read("job", HEAD)
     world.clock.advance(seconds=LEASE.total_seconds() + 1)
     async with world.engine.begin() as conn:
@@ -248,14 +255,14 @@ async def test_a_late_worker_fences_nothing_however_far_head_is_ahead(
     assert await world.store.read("job", HEAD) == before
 
 
-@pytest.mark.parametrize("ahead", [1, 2])
-async def test_a_worker_without_the_newest_row_reads_again(world: World, ahead: int) -> None:
-    quick = await scene(world, ahead)
+@pytest.mark.parametrize("rows_ahead", [1, 2])
+async def test_a_worker_without_the_newest_row_reads_again(world: World, rows_ahead: int) -> None:
+    quick = await scene(world, rows_ahead)
     before = await world.store.read("job", HEAD)
     async with world.engine.begin() as conn:
         node = await nodes.find(conn, quick.node.node_id)
         assert node is not None
-        newer = replace(generation(1 + ahead, [node]), checkpoint=None)
+        newer = replace(generation(1 + rows_ahead, [node]), checkpoint=None)
         await generations.begin_all(conn, [newer], (), world.clock())
 
     assert await quick.open(after=1) is False
