@@ -29,14 +29,14 @@ async def test_lists_page_and_filter_by_status(shell: Shell) -> None:
     await shell.run("cancel", names[0])
     await shell.world.tick(2)
 
-    newest = (await shell.run("list", "-n", "2", "--json")).json
+    first_page = (await shell.run("list", "-n", "2", "--json")).json
     next_page = (await shell.run("list", "--after", names[1], "--json")).json
     cancelled_page = (await shell.run("list", "--status", "cancelled", "--json")).json
     unknown = await shell.run("list", "--status", "happy")
     output = await shell.run("list", "-n", "2")
 
-    assert [j["id"] for j in newest["data"]] == [names[2], names[1]]
-    assert (newest["has_more"], next_page["has_more"]) == (True, False)
+    assert [j["id"] for j in first_page["data"]] == [names[2], names[1]]
+    assert (first_page["has_more"], next_page["has_more"]) == (True, False)
     assert [j["id"] for j in next_page["data"]] == [names[0]]
     assert [j["id"] for j in cancelled_page["data"]] == [names[0]]
     assert unknown.code == 2
@@ -148,7 +148,7 @@ async def test_doctor_knows_the_service_the_key_and_the_clock(shell: Shell) -> N
     with_wrong_key = await shell.run("doctor", "--json", "--key", "rk-wrong")
     output = await shell.run("doctor", "--key", "rk-wrong")
     shell.switch.is_away = True
-    away = (await shell.run("doctor", "--json")).json
+    unreachable = (await shell.run("doctor", "--json")).json
 
     def verdicts(document: dict[str, list[dict[str, str]]]) -> dict[str, str]:
         return {c["name"]: c["verdict"] for c in document["checks"] if c["topic"] == "service"}
@@ -157,7 +157,7 @@ async def test_doctor_knows_the_service_the_key_and_the_clock(shell: Shell) -> N
     assert verdicts(with_wrong_key.json)["API key"] == "missing"
     assert with_wrong_key.code == output.code == 1
     assert "missing" in output.out
-    assert verdicts(away) == {"service": "missing"}
+    assert verdicts(unreachable) == {"service": "missing"}
 
 
 async def test_what_can_be_broken_on_purpose_is_listed(shell: Shell) -> None:

@@ -128,15 +128,17 @@ async def test_without_a_bill_nothing_is_judged_and_the_reason_is_told(shell: Sh
 
 async def test_a_day_is_one_of_utc_in_every_session(world: World) -> None:
     """The night in which Berlin sets its clocks back has 25 hours there."""
-    begin = datetime(2026, 10, 24, 23, tzinfo=UTC)
+    started_at = datetime(2026, 10, 24, 23, tzinfo=UTC)
     async with world.engine.begin() as conn:
-        await add_job(conn, begin)
-        await add_attempt(conn, begin)
-        row = {"job_id": "job", "attempt_id": "att-1", "ended_at": begin + timedelta(hours=26)}
-        await add(conn, ledger, vm_id="a", hourly=8, on_demand_hourly=32, started_at=begin, **row)
+        await add_job(conn, started_at)
+        await add_attempt(conn, started_at)
+        row = {"job_id": "job", "attempt_id": "att-1", "ended_at": started_at + timedelta(hours=26)}
+        await add(
+            conn, ledger, vm_id="a", hourly=8, on_demand_hourly=32, started_at=started_at, **row
+        )
         await conn.execute(text("set local time zone 'Europe/Berlin'"))
         summary = await metered(
-            conn, "p-job", begin.date(), begin.date() + timedelta(days=2), world.clock()
+            conn, "p-job", started_at.date(), started_at.date() + timedelta(days=2), world.clock()
         )
 
     assert {m.day.day: float(m.hours) for m in summary} == {24: 1, 25: 24, 26: 1}

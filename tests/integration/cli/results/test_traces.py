@@ -71,18 +71,20 @@ async def test_places_come_page_by_page_and_all_of_the_same_time(world: World) -
     assert len(begins) == 1
 
 
-@pytest.mark.parametrize(("outcome", "left"), [("paused", 2), ("evicted", 0)])
-async def test_a_hold_that_ended_today_is_seen(world: World, outcome: str, left: int) -> None:
+@pytest.mark.parametrize(("outcome", "remaining_s"), [("paused", 2), ("evicted", 0)])
+async def test_a_hold_that_ended_today_is_seen(
+    world: World, outcome: str, remaining_s: int
+) -> None:
     """Three machines were asked for 40 days ago; one was evicted since, the others today."""
     now = world.clock()
     started_at = now - timedelta(days=40)
-    ends = {"a": now - timedelta(days=9), "b": now - timedelta(hours=6, minutes=1)}
-    ends["c"] = now - timedelta(hours=6)
+    ended_at = {"a": now - timedelta(days=9), "b": now - timedelta(hours=6, minutes=1)}
+    ended_at["c"] = now - timedelta(hours=6)
     async with world.engine.begin() as conn:
         await add_job(conn, started_at)
-        values = {"state": "ended", "outcome": outcome, "ended_at": ends["c"]}
+        values = {"state": "ended", "outcome": outcome, "ended_at": ended_at["c"]}
         await add_attempt(conn, started_at, instance_count=3, **values)
-        for vm_id, end in ends.items():
+        for vm_id, end in ended_at.items():
             row = {
                 "job_id": "job",
                 "attempt_id": "att-1",
@@ -93,7 +95,7 @@ async def test_a_hold_that_ended_today_is_seen(world: World, outcome: str, left:
 
     (pool,) = (await world.call("GET", f"{TRACES}?days=1&gap_seconds=3600")).json()["data"]
 
-    assert pool["trace"]["data"] == [2] * 18 + [left] * 6
+    assert pool["trace"]["data"] == [2] * 18 + [remaining_s] * 6
 
 
 async def test_where_nothing_was_asked_for_there_is_nothing_to_write(shell: Shell) -> None:

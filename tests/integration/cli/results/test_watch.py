@@ -29,12 +29,12 @@ async def finish(shell: Shell, job: str, nodes: list[ScriptedNode], number: int)
     await shell.world.tick(8)
 
 
-async def printed(reading: asyncio.StreamReader, part: str) -> str:
-    """Lines until one that holds ``part``."""
+async def printed(reading: asyncio.StreamReader, expected: str) -> str:
+    """Lines until one that holds ``expected``."""
     text = ""
-    while part not in text:
+    while expected not in text:
         line = await asyncio.wait_for(reading.readline(), 30)
-        assert line, f"ended without {part!r}: {text}"
+        assert line, f"ended without {expected!r}: {text}"
         text += line.decode()
     return text
 

@@ -56,16 +56,12 @@ class Served:
             return before
 
 
-def answer(
-    text: str | None, finish_reason: str = "stop", tokens: tuple[int, int] = (10, 4)
-) -> Said:
+def answer(text: str | None, finish: str = "stop", tokens: tuple[int, int] = (10, 4)) -> Said:
     """Return a chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}}
     usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
     return Said(
-        json.dumps(
-            {"choices": [choice | {"finish_reason": finish_reason}], "usage": usage}
-        ).encode()
+        json.dumps({"choices": [choice | {"finish_reason": finish}], "usage": usage}).encode()
     )
 
 
@@ -169,18 +165,17 @@ def test_a_teacher_makes_chats_of_prompts_and_tells_what_it_took(folder: Path) -
         result = run(teacher.url, "--input-price", "1", "--output-price", "100", "--json")
 
     summary = result.json
-    answers = Counter(row["messages"][0]["content"] for row in rows(folder))
+    counts = Counter(row["messages"][0]["content"] for row in rows(folder))
     assert result.code == 0
-    assert answers == {"A?": 4, "B?": 4}
+    assert counts == {"A?": 4, "B?": 4}
     assert summary["paid"] == {
         "replies": 8,
         "prompt_tokens": 80,
         "completion_tokens": 32,
         "cost": pytest.approx(0.00328),
     }
-    assert summary["prompts_left_out"]["it has neither a list `messages` nor a `prompt`"][
-        "lines"
-    ] == [3]
+    invalid = summary["prompts_left_out"]["it has neither a list `messages` nor a `prompt`"]
+    assert invalid["lines"] == [3]
     assert teacher.asked[0]["temperature"] == 1.0
     assert teacher.asked[0]["max_tokens"] == 1024
 
@@ -200,7 +195,8 @@ def test_right_answers_beat_wrong_ones_and_equal_ones_are_counted(folder: Path) 
     (row,) = rows(folder)
     assert row["preferred_output"][0]["content"] == "so it is 42"
     assert row["non_preferred_output"][0]["content"] == "41"
-    assert {why: reason["lines"] for why, reason in result.json["prompts_left_out"].items()} == {
+    left_out = result.json["prompts_left_out"]
+    assert {reason: prompts["lines"] for reason, prompts in left_out.items()} == {
         "all candidates are correct": [2],
         "all candidates are wrong": [3],
     }
@@ -244,11 +240,11 @@ def test_a_grader_chooses_and_what_it_cannot_grade_is_dropped(folder: Path) -> N
     (row,) = rows(folder)
     assert row["preferred_output"][0]["content"] == "two \u2028 to A?"
     assert result.json["candidates_dropped"] == {"the grader failed": 3}
-    assert [reason["lines"] for reason in result.json["prompts_left_out"].values()] == [[2]]
+    assert [prompts["lines"] for prompts in result.json["prompts_left_out"].values()] == [[2]]
 
 
 def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
-    messages = {
+    replies = {
         "empty": answer("  "),
         "cut": answer("and so on and", "length"),
         "none": answer(None),
@@ -257,19 +253,14 @@ def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
         "fails": failure(500, "CUDA error", retry_after="0"),
         "good": answer("yes"),
     }
-    write(folder, *({"prompt": text} for text in messages))
+    write(folder, *({"prompt": text} for text in replies))
 
-    with teaching(lambda request, _: messages[question(request)]) as teacher:
+    with teaching(lambda request, _: replies[question(request)]) as teacher:
         result = run(teacher.url, "--candidates", "1")
 
     assert [row["messages"][-1]["content"] for row in rows(folder)] == ["yes"]
-    for reason in (
-        "empty (2)",
-        "cut off at --max-tokens (1)",
-        "filter says no (1)",
-        "16 MiB",
-        "CUDA",
-    ):
+    reasons = ("empty (2)", "cut off at --max-tokens (1)", "filter says no (1)", "16 MiB", "CUDA")
+    for reason in reasons:
         assert reason in result.out
     assert "6 prompts left out: no candidate is usable (lines 1, 2, 3, 4, 5" in result.out
 
@@ -286,9 +277,9 @@ REFUSALS = {
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_a_teacher_that_cannot_be_used_ends_it_with_advice(folder: Path, kind: str) -> None:
     write(folder, {"prompt": "A?"})
-    message, code, advice = REFUSALS[kind]
+    reply, code, advice = REFUSALS[kind]
 
-    with teaching(lambda *_: message) as teacher:
+    with teaching(lambda *_: reply) as teacher:
         result = run(teacher.url)
 
     assert result.code == code
@@ -367,8 +358,8 @@ def test_openais_key_goes_to_openai_alone(folder: Path, monkeypatch: pytest.Monk
     assert teacher.keys == {"", "Bearer sk-secret"}
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, sig: signal.Signals) -> None:
     write(folder, *({"prompt": f"{n}?"} for n in range(6)))
     hold = threading.Event()
 
@@ -387,7 +378,7 @@ def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.
             )
         try:
             assert teacher.enough.wait(HUNG)
-            child.send_signal(how)
+            child.send_signal(sig)
             _, stderr = child.communicate(timeout=HUNG / 2)  # sooner than the teacher goes on
         finally:
             child.kill()
@@ -396,8 +387,8 @@ def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.
         teacher.asked = []
         result = run(teacher.url, *_TWO, "--json")
 
-    assert child.returncode == (130 if how is signal.SIGINT else -how)
-    assert ("same command to continue" in stderr) == (how is signal.SIGINT)
+    assert child.returncode == (130 if sig is signal.SIGINT else -sig)
+    assert ("same command to continue" in stderr) == (sig is signal.SIGINT)
     assert len(first.asked) == 11
     assert result.json["kept"]["replies"] >= 9
     assert result.json["kept"]["replies"] + result.json["paid"]["replies"] == 12

@@ -52,13 +52,13 @@ async def test_colours_take_the_place_of_marks(shell: Shell) -> None:
     path = file_of(shell, TWO)
     arguments = (*PREVIEW, path, "--model", MODEL, "--max-seq-len", "67")
     coloured = await shell.run(*arguments, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color")
-    plain = await shell.run(*arguments, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
+    uncoloured = await shell.run(*arguments, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
 
     assert "\x1b[1;32mone\u21b5" in coloured.out
     assert "\x1b[2;9;31m<|end|>" in coloured.out
     assert "[[c]]" in coloured.out
     assert "[[one" not in coloured.out
-    assert "[[one\u21b5\ntwo]]~~<|end|>~~" in plain.out
+    assert "[[one\u21b5\ntwo]]~~<|end|>~~" in uncoloured.out
 
 
 async def test_problems_are_listed_and_examples_numbered(shell: Shell) -> None:
