@@ -91,12 +91,12 @@ async def test_the_service_lives_on_the_role_that_the_template_gives_it(
 ) -> None:
     await cloud.create(spec("rk-whole-life"))
     wait_for(lambda: len(azure.emulator.machines("rk-whole-life")) == 2)
-    seen = await cloud.get("rk-whole-life")
+    vmss = await cloud.get("rk-whole-life")
     owned = await cloud.list_owned()
     await cloud.delete("rk-whole-life")
     wait_for(lambda: not azure.emulator.machines("rk-whole-life"))
 
-    assert (seen.name, len(seen.instances)) == ("rk-whole-life", 2)
+    assert (vmss.name, len(vmss.instances)) == ("rk-whole-life", 2)
     assert "rk-whole-life" in [scale_set.name for scale_set in owned]
     with pytest.raises(ScaleSetNotFound):
         await cloud.get("rk-whole-life")

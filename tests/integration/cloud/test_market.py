@@ -40,8 +40,8 @@ async def count_kept(engine: AsyncEngine) -> list[tuple[str, timedelta]]:
     """Bands, oldest first, and for how long Azure was heard to say so."""
     c = spot_bands.c
     async with engine.connect() as conn:
-        found = await conn.execute(select(c.band, c.seen_at - c.since).order_by(c.since))
-        return [(row[0], row[1]) for row in found]
+        result = await conn.execute(select(c.band, c.seen_at - c.since).order_by(c.since))
+        return [(row[0], row[1]) for row in result]
 
 
 async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
@@ -176,8 +176,10 @@ async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_
         clock.advance(minutes=21)
         await watch.run_once()
         async with world.engine.connect() as conn:
-            told = (await rows.scores(conn, [PLACE]))[PLACE]
-        values.append((told.score, told.machines, (told.since - start).total_seconds() / 60))
+            spot_score = (await rows.scores(conn, [PLACE]))[PLACE]
+        values.append(
+            (spot_score.score, spot_score.machines, (spot_score.since - start).total_seconds() / 60)
+        )
     market.listed_scores = {}
     clock.advance(minutes=21)
     await watch.run_once()

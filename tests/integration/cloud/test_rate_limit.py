@@ -148,10 +148,10 @@ async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
 ) -> None:
     fast_cloud = limited(engine, Clock(clock() + timedelta(minutes=1)), times=0.02)  # 2.5 a minute
     behind = limited(engine, clock, times=0.02)
-    *many, late, later = await claimed(engine, clock, 9)
-    for claim in many:
+    *claims_before, second_last, last = await claimed(engine, clock, 9)
+    for claim in claims_before:
         await fast_cloud.call("eastus", CloudCall.CREATE, fine, claim)
-    for cloud, claim in ((behind, late), (fast_cloud, later)):
+    for cloud, claim in ((behind, second_last), (fast_cloud, last)):
         with pytest.raises(Deferred):
             await cloud.call("eastus", CloudCall.CREATE, fine, claim)
 
@@ -161,14 +161,14 @@ async def test_a_bucket_that_a_clock_far_ahead_has_filled_fills_again_from_now_o
 ) -> None:
     skewed = limited(engine, Clock(clock() + timedelta(hours=1)), times=0.02)
     right = limited(engine, clock, times=0.02)
-    *many, late, later = await claimed(engine, clock, 9)
-    for claim in many:
+    *claims_before, second_last, last = await claimed(engine, clock, 9)
+    for claim in claims_before:
         await skewed.call("eastus", CloudCall.CREATE, fine, claim)
     with pytest.raises(Deferred):
-        await right.call("eastus", CloudCall.CREATE, fine, late)
+        await right.call("eastus", CloudCall.CREATE, fine, second_last)
     clock.advance(seconds=60)
 
-    assert await right.call("eastus", CloudCall.CREATE, fine, later) == "fine"
+    assert await right.call("eastus", CloudCall.CREATE, fine, last) == "fine"
 
 
 async def test_what_azure_says_is_left_lowers_our_count_and_never_raises_it(
