@@ -82,7 +82,7 @@ class Batch:
 
     async def act(self) -> None:
         """One transaction of anybody's."""
-        deeds: list[Callable[[AsyncConnection], Awaitable[None]]] = [
+        operations: list[Callable[[AsyncConnection], Awaitable[None]]] = [
             self._heartbeat,
             self._heartbeat,
             self._register,
@@ -95,7 +95,7 @@ class Batch:
         await self._claim()
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
-                await self.rng.choice(deeds)(conn)
+                await self.rng.choice(operations)(conn)
                 self.done += 1
 
     async def _register(self, conn: AsyncConnection) -> None:
@@ -251,7 +251,7 @@ async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
         dict(sorted(heartbeats_by_node.items(), reverse=True)),
     )
     moving.sort(key=lambda move: move.row.id)
-    deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [
+    operations: list[Callable[[AsyncConnection], Awaitable[object]]] = [
         lambda conn: heartbeats.record_heartbeats(conn, ascending, clock()),
         lambda conn: heartbeats.record_heartbeats(conn, descending, clock()),
         lambda conn: attempt_moves.move_all(conn, moving, clock()),
@@ -265,7 +265,7 @@ async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
         async with batch.begin() as conn:  # who locks in another order holds what others want
             middle = table.c.id.like(f"%-{MANY // 2}")
             await conn.execute(select(table.c.id).where(middle).with_for_update())
-            doing = [asyncio.create_task(transact(batch, deed)) for deed in deeds]
+            doing = [asyncio.create_task(transact(batch, operation)) for operation in operations]
             await waiting.until(partial(blocked, batch), lambda count: count >= 2)
         await asyncio.gather(*doing)  # raises where one met a deadlock
 

@@ -93,7 +93,7 @@ async def test_metrics_are_locked_before_attempts_and_jobs(
 
     async with engine.connect() as other_conn, other_conn.begin():
         await other_conn.execute(update(tables.metrics).values(loss=1.0))
-        telling = asyncio.create_task(
+        task = asyncio.create_task(
             transact(
                 engine,
                 lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: heartbeat}, clock()),
@@ -110,7 +110,7 @@ async def test_metrics_are_locked_before_attempts_and_jobs(
             .all()
             for table in (tables.attempts, tables.jobs)
         ]
-    await telling
+    await task
 
     assert free == [["att-1"], ["job"]]
 
@@ -147,11 +147,11 @@ async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: da
     assert await findings.mark_broken(conn, claim, row, faults, None, now)
 
 
-@pytest.mark.parametrize("tell", [_tell_of_head, _give_up])
+@pytest.mark.parametrize("record", [_tell_of_head, _give_up])
 async def test_a_job_is_locked_before_its_checkpoints(
     engine: AsyncEngine,
     clock: Clock,
-    tell: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
+    record: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
 ) -> None:
     """Else who holds the job, and copies HEAD, waits for who waits."""
     async with engine.begin() as conn:
@@ -163,15 +163,13 @@ async def test_a_job_is_locked_before_its_checkpoints(
 
     async with engine.connect() as other_conn, other_conn.begin():
         await other_conn.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
-        telling = asyncio.create_task(
-            transact(engine, lambda conn: tell(conn, claim, row, clock()))
-        )
+        task = asyncio.create_task(transact(engine, lambda conn: record(conn, claim, row, clock())))
         await waiting.until(lambda: blocked(engine), lambda count: count == 1)
         free = select(tables.checkpoints.c.step).with_for_update(nowait=True)
         steps = (
             (await other_conn.execute(free)).scalars().all()
         )  # raises where one is locked already
-    await telling
+    await task
 
     assert sorted(steps) == [0, 1]
 

@@ -32,16 +32,16 @@ ILLEGAL = [
 ]
 
 
-@pytest.mark.parametrize(("was", "to"), sorted(ILLEGAL))
+@pytest.mark.parametrize(("was", "next_state"), sorted(ILLEGAL))
 async def test_an_attempt_makes_no_move_that_is_not_in_the_table(
-    engine: AsyncEngine, clock: Clock, was: AttemptState, to: AttemptState
+    engine: AsyncEngine, clock: Clock, was: AttemptState, next_state: AttemptState
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock(), state=was)
         claim, row = await claim_attempt(conn, clock())
 
-        step = MoveAttempt(to=to, outcome=Outcome.EVICTED)
+        step = MoveAttempt(to=next_state, outcome=Outcome.EVICTED)
         with pytest.raises(IllegalMove):
             await attempt_moves.move(conn, claim, row, step, clock())
 
@@ -182,7 +182,7 @@ async def test_an_impossible_job_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("constraint", "table", "there", "row"),
+    ("constraint", "table", "existing_rows", "row"),
     [
         ("ledger_one_open_row_per_machine", tables.ledger, [_MACHINE], _MACHINE),
         (
@@ -216,13 +216,13 @@ async def test_an_impossible_row_is_refused(
     clock: Clock,
     constraint: str,
     table: Table,
-    there: list[dict[str, Any]],
+    existing_rows: list[dict[str, Any]],
     row: dict[str, Any],
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock())
-        for one in there:
-            await add(conn, table, **one)
+        for values in existing_rows:
+            await add(conn, table, **values)
     with pytest.raises(IntegrityError, match=constraint):
         await transact(engine, lambda c: add(c, table, **row))

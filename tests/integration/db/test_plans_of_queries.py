@@ -313,5 +313,5 @@ async def test_neither_what_is_asked_of_a_project_nor_a_sweep_reads_all_that_eve
             counts[name] = rows
 
     assert counts == {}
-    everything = ("select count(*) from jobs where project_id = %(p)s", {"p": "p-job"})
-    assert await rows_read(full, *everything) > FEW
+    count_query = ("select count(*) from jobs where project_id = %(p)s", {"p": "p-job"})
+    assert await rows_read(full, *count_query) > FEW

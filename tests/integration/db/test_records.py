@@ -224,9 +224,13 @@ async def test_when_a_person_restores_an_older_head_its_checkpoints_are_listed_a
 async def test_checkpoints_are_listed_by_their_steps_whatever_the_nodes_clock_says(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    late, early = (replace(checkpoint(s), committed_at=at) for s, at in ((1, 9e9), (2, 1.0)))
+    future_entry, past_entry = (
+        replace(checkpoint(s), committed_at=at) for s, at in ((1, 9e9), (2, 1.0))
+    )
     async with engine.begin() as conn:
-        await heads.record(conn, "job", Head(generation=1, checkpoints=(late, early)), clock())
+        await heads.record(
+            conn, "job", Head(generation=1, checkpoints=(future_entry, past_entry)), clock()
+        )
         rows = await checkpoints.newest(conn, "job", after=None, limit=9)
         assert rows
         older = await checkpoints.newest(conn, "job", after=rows[0].id, limit=9)
@@ -311,8 +315,8 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
             entry = replace(checkpoint(step), valid_loss=loss)
             head = head.with_checkpoint(entry, every)
             await heads.record(conn, "job", head, clock())
-            newest = await checkpoints.newest(conn, "job", after=None, limit=10) or []
-            rows.append({c.step: c.kept_as for c in newest})
+            recorded = await checkpoints.newest(conn, "job", after=None, limit=10) or []
+            rows.append({c.step: c.kept_as for c in recorded})
 
     assert rows == [{1: "best"}, {2: "milestone", 1: "best"}, {3: "best", 2: "milestone"}]
 
@@ -321,10 +325,10 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
 async def test_an_attempt_may_have_machines_until_it_has_ended(
     engine: AsyncEngine, clock: Clock, state: AttemptState
 ) -> None:
-    end: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_ENDING else {}
-    end |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
+    values: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_ENDING else {}
+    values |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
     async with engine.begin() as conn:
-        await conn.execute(update(tables.attempts).values(state=state, **end))
+        await conn.execute(update(tables.attempts).values(state=state, **values))
         live = await attempts.live_ids(conn)
 
     assert live == (set() if state is AttemptState.ENDED else {"att-1"})
