@@ -221,9 +221,11 @@ def test_the_recommender_client_scores_places(sign_in: dict[str, Any], version: 
     }
     client_options = {"subscription_id": SUBSCRIPTION, "api_version": version, **sign_in}
     with RecommenderMgmtClient(**client_options) as client:
-        found = client.spot_placement_scores.post("eastus", SpotPlacementScoresInput(score_request))
+        placement = client.spot_placement_scores.post(
+            "eastus", SpotPlacementScoresInput(score_request)
+        )
 
-    scores = found.placement_scores or []
+    scores = placement.placement_scores or []
     assert [(s.region, s.score) for s in scores] == [("eastus", "High"), ("westus2", "High")]
 
 

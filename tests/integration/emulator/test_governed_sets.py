@@ -71,7 +71,7 @@ def spec(name: str, size: str = ND, region: str = "eastus") -> ScaleSetSpec:
 
 
 @pytest.mark.parametrize(
-    ("members", "size", "code", "said"),
+    ("members", "size", "code", "message"),
     [
         ({"os_disk_placement": "CacheDisk"}, ND, "NotSupported", "Placement of type 'CacheDisk'"),
         ({"os_disk_placement": "NvmeDisk"}, ND, "NotSupported", "os_disk_placement or os_disk_gib"),
@@ -87,13 +87,13 @@ def spec(name: str, size: str = ND, region: str = "eastus") -> ScaleSetSpec:
     ],
 )  # fmt: skip
 async def test_what_the_subscription_or_the_size_lacks_is_refused_with_what_to_do(
-    cloud: AzureCloud, members: dict[str, object], size: str, code: str, said: str
+    cloud: AzureCloud, members: dict[str, object], size: str, code: str, message: str
 ) -> None:
     with pytest.raises(Misconfigured) as error:
         await under(cloud, **members).create(spec("rk-refused", size))
 
     assert error.value.code == code
-    assert said in str(error.value)
+    assert message in str(error.value)
 
 
 async def test_a_policy_that_the_subscription_can_keep_is_kept(

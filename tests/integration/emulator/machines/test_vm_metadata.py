@@ -50,35 +50,35 @@ async def text(inside: Inside, path: str) -> str:
 
 
 async def test_every_part_of_the_instance_document_has_a_path(inside: Inside) -> None:
-    whole = (await ask(inside, f"instance?api-version={NEWEST}")).json()
+    tree = (await ask(inside, f"instance?api-version={NEWEST}")).json()
     network = (await ask(inside, f"instance/network/interface/0?api-version={NEWEST}")).json()
     tags = (await ask(inside, f"instance/compute/tagsList?api-version={NEWEST}")).json()
 
     api_versions = (await ask(inside, "versions")).json()["apiVersions"]
 
     assert (api_versions[0], api_versions[-1]) == ("2017-03-01", NEWEST)
-    assert await text(inside, "compute/vmId") == whole["compute"]["vmId"]
+    assert await text(inside, "compute/vmId") == tree["compute"]["vmId"]
     assert await text(inside, "Compute/VMSIZE") == "Standard_ND96amsr_A100_v4"
     assert await text(inside, "compute/tags") == "Department:IT;Test:yes"
     assert await text(inside, "compute/userData") == USER_DATA
     assert await text(inside, "") == "compute/\nnetwork/"
     assert await text(inside, "compute/storageProfile/osDisk/diffDiskSettings/option") == "Local"
     assert await text(inside, "compute/storageProfile/resourceDisk/size") == "6710886400"
-    assert network == whole["network"]["interface"][0]
+    assert network == tree["network"]["interface"][0]
     assert tags[0] == {"name": "Department", "value": "IT"}
-    assert not list(leaves_that_are_no_text(whole))
+    assert not list(leaves_that_are_no_text(tree))
 
 
-def leaves_that_are_no_text(found: Any) -> list[Any]:  # noqa: ANN401 - parsed JSON
+def leaves_that_are_no_text(node: Any) -> list[Any]:  # noqa: ANN401 - parsed JSON
     """Azure answers strings only."""
-    if isinstance(found, dict | list):
-        values = found.values() if isinstance(found, dict) else found
+    if isinstance(node, dict | list):
+        values = node.values() if isinstance(node, dict) else node
         return [leaf for value in values for leaf in leaves_that_are_no_text(value)]
-    return [] if isinstance(found, str) else [found]
+    return [] if isinstance(node, str) else [node]
 
 
 @pytest.mark.parametrize(
-    ("what", "status", "told"),
+    ("path", "status", "message"),
     [
         ("instance", 400, "api-version is invalid or was not specified"),
         ("instance?api-version=2020-01-01", 400, "aka.ms/azureimds"),
@@ -90,12 +90,12 @@ def leaves_that_are_no_text(found: Any) -> list[Any]:  # noqa: ANN401 - parsed J
     ],
 )
 async def test_what_it_cannot_answer_it_refuses_in_azures_form(
-    inside: Inside, what: str, status: int, told: str
+    inside: Inside, path: str, status: int, message: str
 ) -> None:
-    response = await ask(inside, what)
+    response = await ask(inside, path)
 
     assert response.status_code == status
-    assert told in response.json()["error"]
+    assert message in response.json()["error"]
 
 
 async def test_a_request_that_may_have_been_forwarded_is_refused(inside: Inside) -> None:
@@ -156,25 +156,25 @@ async def one(tmp_path: Path) -> AsyncIterator[Inside]:
         yield view
 
 
-async def document(one: Inside, version: str = "2020-07-01") -> dict[str, Any]:
-    response = await one.metadata.get(_events_url(one, version), headers=TOLD)
+async def document(azure: Inside, version: str = "2020-07-01") -> dict[str, Any]:
+    response = await azure.metadata.get(_events_url(azure, version), headers=TOLD)
     return dict(response.raise_for_status().json())
 
 
-async def agree(one: Inside, event_id: str) -> int:
+async def agree(azure: Inside, event_id: str) -> int:
     body = {"StartRequests": [{"EventId": event_id}]}
-    response = await one.metadata.post(_events_url(one), headers=TOLD, json=body)
+    response = await azure.metadata.post(_events_url(azure), headers=TOLD, json=body)
     return response.status_code
 
 
-def _events_url(one: Inside, version: str = "2020-07-01") -> str:
-    _, vm = next(iter(one.fabric.instances()))
-    return f"{one.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
+def _events_url(azure: Inside, version: str = "2020-07-01") -> str:
+    _, vm = next(iter(azure.fabric.instances()))
+    return f"{azure.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
 
 
-async def announce(one: Inside, kind: str, **members: object) -> httpx.Response:
+async def announce(azure: Inside, kind: str, **members: object) -> httpx.Response:
     body = {"vm": "rk-1_0", "kind": kind, **members}
-    return await one.metadata.post("/_emulator/events", json=body)
+    return await azure.metadata.post("/_emulator/events", json=body)
 
 
 @pytest.mark.parametrize(("kind", "notice"), [("Freeze", 900), ("Reboot", 900), ("Redeploy", 600)])
