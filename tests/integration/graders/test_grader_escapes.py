@@ -150,7 +150,7 @@ def test_the_trainer_is_not_killed_by_a_signal_that_the_kernel_sends(stand: Path
     program = f"""
 import pathlib
 from tests.integration.graders import test_grader_escapes as here
-print(here.graded(pathlib.Path({str(stand)!r}), here.SIGNALLED, answers=3))
+print(here.graded(pathlib.Path({str(stand)!r}), here.SIGNALLED, answer_count=3))
 """
     assert _said(program) == str([Grade(1.0)] * 3)
 
@@ -172,8 +172,10 @@ return 1
     assert graded(stand, body) == [Grade(1.0)]
 
 
-@pytest.mark.parametrize(("mode", "left"), [(0o755, True), (0o700, False)])
-def test_root_is_left_where_others_can_read_python(tmp_path: Path, mode: int, left: bool) -> None:
+@pytest.mark.parametrize(("mode", "readable"), [(0o755, True), (0o700, False)])
+def test_root_is_left_where_others_can_read_python(
+    tmp_path: Path, mode: int, readable: bool
+) -> None:
     """The trainer's image runs as an ordinary user, who cannot be another one."""
     folder = tmp_path / "python"
     folder.mkdir()
@@ -190,7 +192,9 @@ print(os.getuid(), os.getgid())
     output = _said(program)
 
     assert output == (
-        "65534 65534" if own_ids[0] == 0 and left and all_readable else f"{own_ids[0]} {own_ids[1]}"
+        "65534 65534"
+        if own_ids[0] == 0 and readable and all_readable
+        else f"{own_ids[0]} {own_ids[1]}"
     )
 
 
@@ -235,11 +239,11 @@ def _said(program: str) -> str:
     ).stdout.strip()
 
 
-def graded(stand: Path, body: str, answers: int = 1) -> list[Grade]:
+def graded(stand: Path, body: str, answer_count: int = 1) -> list[Grade]:
     """Grade empty answers by the body of a `grade`, all in one process."""
     source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
     sandbox = Sandbox(source, stand, 60.0)
     try:
-        return [sandbox.grade(ModelAnswer("", {})) for _ in range(answers)]
+        return [sandbox.grade(ModelAnswer("", {})) for _ in range(answer_count)]
     finally:
         sandbox.close()

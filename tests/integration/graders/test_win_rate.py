@@ -68,7 +68,7 @@ def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
 
 
 @pytest.mark.parametrize(
-    ("models", "more", "why"),
+    ("models", "options", "message"),
     [
         (("a", "judge"), (), "must be a model ForCausalLM"),
         (("a", "nowhere"), (), "is no folder"),
@@ -77,10 +77,10 @@ def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
     ],
 )
 def test_what_cannot_be_compared_is_said(
-    folder: Path, models: tuple[str, str], more: tuple[str, ...], why: str
+    folder: Path, models: tuple[str, str], options: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(SystemExit, match=why):
-        run(folder, *models, *more)
+    with pytest.raises(SystemExit, match=message):
+        run(folder, *models, *options)
 
 
 TODAY = date(2026, 11, 22)
