@@ -71,10 +71,10 @@ async def test_a_plan_for_such_a_file_is_refused_with_the_same_words(world: Worl
 
 
 async def test_answers_that_are_all_cut_off_fail_the_job_and_some_only_warn(world: World) -> None:
-    long = chat("word " * 40, "4")
+    long_row = chat("word " * 40, "4")
     fields = {"training": {"max_seq_len": 64}}
-    all_cut = await prepared(world, [long] * 12, **fields)
-    some_cut = await prepared(world, [*GOOD, long], **fields)
+    all_cut = await prepared(world, [long_row] * 12, **fields)
+    some_cut = await prepared(world, [*GOOD, long_row], **fields)
 
     assert all_cut["status"] == "failed"
     assert "nothing of its answer is learnt" in all_cut["error"]["message"]

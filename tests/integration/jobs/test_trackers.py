@@ -94,13 +94,13 @@ async def test_the_mlflow_of_a_workspace_gets_every_job_in_one_experiment_or_its
 
 
 @pytest.mark.parametrize(
-    ("one", "variable"),
+    ("integration", "variable"),
     [(WANDB, "REKINDLE_WANDB_API_KEY"), (MLFLOW, "REKINDLE_MLFLOW_TRACKING_URI")],
 )
 async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
-    world: World, one: dict[str, Any], variable: str
+    world: World, integration: dict[str, Any], variable: str
 ) -> None:
-    body = {**await world.asked(), "integrations": [BOARD, one]}
+    body = {**await world.asked(), "integrations": [BOARD, integration]}
     response = await with_trackers(world, "tensorboard").call("POST", JOBS, json=body)
     error = response.json()["error"]
 
@@ -109,7 +109,7 @@ async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
 
 
 @pytest.mark.parametrize(
-    ("begun", "then", "sent", "all_sent"),
+    ("first_steps", "second_steps", "sent_steps", "all_sent"),
     [
         (range(1, 4), range(4, 6), [1, 2], [1, 2, 3, 4]),  # all but the newest
         (range(1, 5), range(2, 7), [1, 2, 3], [1, 2, 3, 4, 5]),  # done again after an eviction
@@ -117,14 +117,18 @@ async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
     ],
 )
 async def test_each_step_is_sent_once_in_order_while_the_job_trains(
-    world: World, begun: Iterable[int], then: Iterable[int], sent: list[int], all_sent: list[int]
+    world: World,
+    first_steps: Iterable[int],
+    second_steps: Iterable[int],
+    sent_steps: list[int],
+    all_sent: list[int],
 ) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, begun)
+    await measure(world, job, first_steps)
     first = await serve_later(world, tracker)
-    await measure(world, job, then, gen=2)
+    await measure(world, job, second_steps, gen=2)
 
-    assert (first, await serve_later(world, tracker)) == (sent, all_sent)
+    assert (first, await serve_later(world, tracker)) == (sent_steps, all_sent)
     assert await tracker_events(world, job) == ["tracker.started"]
 
 
