@@ -201,8 +201,10 @@ class Hostile:
                 select(a.id, a.job_id, a.vm_ids).where(a.state.in_(ATTEMPT_WITH_NODES))
             )
             row_list = list(rows)
-        spoken = [self._speak(self.lives[r.job_id], r.id, vm) for r in row_list for vm in r.vm_ids]
-        await asyncio.gather(*spoken)
+        heartbeats = [
+            self._speak(self.lives[r.job_id], r.id, vm) for r in row_list for vm in r.vm_ids
+        ]
+        await asyncio.gather(*heartbeats)
         for row in row_list:
             await self._train(self.lives[row.job_id], row.vm_ids, seconds)
         if self.draw.random() < 0.02:

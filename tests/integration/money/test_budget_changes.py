@@ -153,11 +153,11 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
             select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
         )
         before = JobConstraints.from_dict(row.scalar_one())
-        looking = asyncio.create_task(world.attempts.run_once())
+        reconciling = asyncio.create_task(world.attempts.run_once())
         await wait_for_locks(world, 1)
         larger = replace(before, budget=Decimal(400))
         await caps.set_terms(conn, job, before, larger, world.clock())
-    await looking
+    await reconciling
     await world.tick(2, seconds=1)
 
     codes = await world.event_codes(job)

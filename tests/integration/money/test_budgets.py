@@ -201,7 +201,7 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
 
     page = await world.call("GET", "/v1/organization/costs?bucket_width=1h")
     other_key = await world.other_key()
-    theirs = await world.call(
+    other_response = await world.call(
         "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other_key}"}
     )
 
@@ -211,7 +211,7 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     assert abs(Decimal(str(sum(amounts))) - spent) < Decimal("0.001")
     assert len(amounts) == 2
     assert report["saved_percent"] == 74.2
-    assert theirs.json()["total"] == "0.0000"
+    assert other_response.json()["total"] == "0.0000"
 
 
 async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
@@ -254,11 +254,11 @@ async def test_a_price_that_cannot_be_read_holds_up_no_other_one(world: World) -
 
 
 @pytest.mark.parametrize(
-    ("state", "known", "dollars"),
+    ("state", "known_machines", "dollars"),
     [("terminating", 2, 0), ("running", 2, 0), ("provisioning", 0, 240)],
 )
 async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
-    world: World, state: str, known: int, dollars: int
+    world: World, state: str, known_machines: int, dollars: int
 ) -> None:
     now = world.clock()
     job = str((await world.submit())["id"])
@@ -269,7 +269,7 @@ async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
             values |= {"refills": 1, "outcome": "evicted"}
         facts = {"id": "att-x", "job_id": job, "instance_count": 3, "state": state, "seen_at": now}
         await add_attempt(conn, long_ago, **facts, **values)
-        vms = [f"vm-{number}" for number in range(known)]
+        vms = [f"vm-{number}" for number in range(known_machines)]
         price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
         machines = ledger.ExistingMachines(
             job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago
@@ -295,8 +295,8 @@ async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_t
     async with world.engine.connect() as conn:
         before = await ledger.of_job(conn, job)
     counts = [await watch.run_once()]
-    for look in claims:
-        await look()
+    for claim in claims:
+        await claim()
     counts.append(await watch.run_once())
 
     async with world.engine.connect() as conn:

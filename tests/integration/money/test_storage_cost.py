@@ -175,20 +175,20 @@ async def test_a_request_that_was_replaced_half_way_costs_what_has_moved(dear: W
 
 
 async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: World) -> None:
-    (early, _), (late, _) = [await make_model(dear, AccessTier.ARCHIVE) for _ in range(2)]
+    (early_job, _), (late_job, _) = [await make_model(dear, AccessTier.ARCHIVE) for _ in range(2)]
     dear.store.slow_archive = True
-    await move_model(dear, early, tier="hot")
-    for blob in await dear.store.list_stored(early, "models/"):
-        await dear.store.delete(early, blob.name)
-    charge = await move_model(dear, late, tier="hot")
+    await move_model(dear, early_job, tier="hot")
+    for blob in await dear.store.list_stored(early_job, "models/"):
+        await dear.store.delete(early_job, blob.name)
+    charge = await move_model(dear, late_job, tier="hot")
     await carry_out(dear)
-    for blob in await dear.store.list_stored(late, "models/"):
-        await dear.store.delete(late, blob.name)
+    for blob in await dear.store.list_stored(late_job, "models/"):
+        await dear.store.delete(late_job, blob.name)
     dear.clock.advance(minutes=6)
     await carry_out(dear)
 
     assert charge > 0
-    assert [await paid_charges(dear, job) for job in (early, late)] == [0, charge]
+    assert [await paid_charges(dear, job) for job in (early_job, late_job)] == [0, charge]
 
 
 async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:
