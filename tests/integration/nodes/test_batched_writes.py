@@ -88,18 +88,18 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
 
 
-@pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
+@pytest.mark.parametrize("second_harm", [Harm.FAILS, Harm.LOST, Harm.LATE])
 async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
-    engine: AsyncEngine, clock: Clock, then: Harm
+    engine: AsyncEngine, clock: Clock, second_harm: Harm
 ) -> None:
     async with engine.begin() as conn:
         claims = await claim_three(conn, clock, taken_over="")
-    hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
+    hook = Hook(at=1, harm=Harm.DEADLOCK, then=second_harm)
     struck = Writes(engine=HookedEngine(engine, hook), now=clock)
     sound = Writes(engine=engine, now=clock)
     doing = asyncio.ensure_future(_evict(struck, claims))
 
-    if then is Harm.LATE:
+    if second_harm is Harm.LATE:
         await hook.stopped.wait()
         clock.advance(seconds=60)
         async with engine.begin() as conn:
@@ -114,7 +114,7 @@ async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
     await _evict(sound, failed_claims)
 
     assert hook.struck
-    if then is Harm.LATE:  # the third waited behind the second, beyond its own lease
+    if second_harm is Harm.LATE:  # the third waited behind the second, beyond its own lease
         assert [type(d) for d in results] == [type(None), LeaseLost, LeaseLost]
     else:
         assert [type(d) for d in results] == [type(None), OperationalError, type(None)]
@@ -170,11 +170,8 @@ async def test_in_a_batch_only_the_generation_of_a_lost_lease_does_not_open(
         }
         first = [replace(generation(1, [nodes_by_attempt["att-3"]], "att-3"), job_id="job-3")]
         await generations.begin_all(conn, first, (), clock())
-        c = tables.nodes.c
-        statement = (
-            update(tables.nodes).where(c.attempt_id == "att-3").values(generation=1, step=47)
-        )
-        await conn.execute(statement)
+        of_third = tables.nodes.c.attempt_id == "att-3"
+        await conn.execute(update(tables.nodes).where(of_third).values(generation=1, step=47))
     store = MemoryStore()
     for job_id, head in (("job-1", empty_head), ("job-2", empty_head), ("job-3", saved_head)):
         await store.create_container(job_id)

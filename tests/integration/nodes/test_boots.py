@@ -70,18 +70,18 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (f"{REFUSED}\n" * 9, "failed"),  # a fresh identity may be refused for two minutes
         (f"{REFUSED}\n" * 9 + SLOW, "gave_up"),
     ],
 )
 async def test_transient_boot_failures_are_events_and_retried(
-    world: World, text: str, said: str
+    world: World, text: str, message: str
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    await report_boot(world, attempt["id"], text, said=said)
+    await report_boot(world, attempt["id"], text, said=message)
     await world.tick(2)
 
     assert (await world.attempts_of(job))[-1]["state"] == "starting"

@@ -39,10 +39,10 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_no_list(
     right = Lister(engine=engine, cloud=cloud, interval=EVERY, now=clock)
     await skewed.run_once()
     await right.run_once()
-    fresh = right.fresh_list()
+    vm_list = right.fresh_list()
 
-    assert fresh is not None
-    assert fresh.listed_at == clock()
+    assert vm_list is not None
+    assert vm_list.listed_at == clock()
 
 
 async def test_a_replica_whose_clock_was_ahead_shuts_no_region_for_long(
@@ -88,12 +88,12 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
 async def test_a_replica_whose_clock_was_ahead_stops_no_job_for_a_budget_that_was_set_since(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    because, wrong = (
+    because, wrong_time = (
         f"{PROJECT_BUDGET} exhausted: 5.00 of 5.00 USD are spent",
         clock() + timedelta(hours=1),
     )
     async with engine.begin() as conn:
-        await add_job(conn, clock(), over_budget_at=wrong, over_budget_because=because)
+        await add_job(conn, clock(), over_budget_at=wrong_time, over_budget_because=because)
         before = await budgets.jobs_stopped_by_former_budget(conn)
         await budgets.set_project(conn, "p-job", Decimal(9), clock(), clock())
         after = await budgets.jobs_stopped_by_former_budget(conn)

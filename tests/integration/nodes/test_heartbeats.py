@@ -45,13 +45,13 @@ def heartbeat(seq: int, step: int = 2, **members: object) -> Heartbeat:
 
 async def test_heartbeats_of_a_batch_get_an_answer_each(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        many = await add_training_nodes(conn, clock, count=len(SOME))
-        await nodes.direct_all(conn, {many[0].node_id: (DirectiveKind.STOP, 1)})
+        node_ids = await add_training_nodes(conn, clock, count=len(SOME))
+        await nodes.direct_all(conn, {node_ids[0].node_id: (DirectiveKind.STOP, 1)})
     clock.advance(seconds=10)
     batcher = HeartbeatBatcher(engine)
 
     answers = await asyncio.gather(
-        *(batcher.record(n.node_id, heartbeat(2, step=5), clock()) for n in many)
+        *(batcher.record(n.node_id, heartbeat(2, step=5), clock()) for n in node_ids)
     )
 
     assert [a.directive_seq for a in answers] == [1, *[0] * (len(SOME) - 1)]
@@ -64,12 +64,12 @@ async def test_one_invalid_heartbeat_does_not_fail_its_batch(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        wild, *healthy = await add_training_nodes(conn, clock, count=3)
+        invalid_node, *healthy = await add_training_nodes(conn, clock, count=3)
     batcher = HeartbeatBatcher(engine)
     batch = tuple(replace(measured(step), seconds=1e308) for step in (2, 3))  # what a sum is not
 
     answers = await asyncio.gather(
-        batcher.record(wild.node_id, heartbeat(2, step=3, metrics=batch), clock()),
+        batcher.record(invalid_node.node_id, heartbeat(2, step=3, metrics=batch), clock()),
         *(batcher.record(n.node_id, heartbeat(2), clock()) for n in healthy),
         return_exceptions=True,
     )

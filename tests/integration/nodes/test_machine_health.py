@@ -60,7 +60,7 @@ async def test_a_machine_without_nvidia_smi_is_unhealthy_in_plain_words(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "then", "fault"),
+    ("text", "last_command", "fault"),
     [
         ("", "exit 9", "nvidia-smi -q -x failed with status 9: the NVIDIA driver is not loaded"),
         (
@@ -75,9 +75,9 @@ async def test_a_machine_without_nvidia_smi_is_unhealthy_in_plain_words(tmp_path
     ],
 )
 async def test_an_nvidia_smi_that_fails_or_says_rubbish_is_a_fault(
-    tmp_path: Path, text: str, then: str, fault: str
+    tmp_path: Path, text: str, last_command: str, fault: str
 ) -> None:
-    faults = await check_of(tmp_path, write_nvidia_smi(tmp_path, text, then)).find_faults()
+    faults = await check_of(tmp_path, write_nvidia_smi(tmp_path, text, last_command)).find_faults()
 
     assert faults.startswith(fault)
 
@@ -211,9 +211,9 @@ async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted
 async def test_a_driver_that_does_not_answer_says_no_load_and_breaks_nothing(
     tmp_path: Path,
 ) -> None:
-    mute = check_of(tmp_path, write_nvidia_smi(tmp_path, "", last_command="exit 9"))
+    silent_check = check_of(tmp_path, write_nvidia_smi(tmp_path, "", last_command="exit 9"))
     healthy_check = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
 
     assert len((await healthy_check.read_gpus()).loads) == 2
-    assert await replace(mute, smi="/nowhere").read_gpus() == GpuReading()
+    assert await replace(silent_check, smi="/nowhere").read_gpus() == GpuReading()
     assert await HealthCheck().read_gpus() == GpuReading()

@@ -59,9 +59,9 @@ async def test_what_a_machine_tells_twice_is_one_event(
         trouble = Trouble(kind=kind, message=message, since=at)
         await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(trouble,))
 
-    [told] = await _events(world, nodes[0])
-    assert (told["level"], told["code"]) == event
-    assert told["message"] == message
+    [row] = await _events(world, nodes[0])
+    assert (row["level"], row["code"]) == event
+    assert row["message"] == message
 
 
 async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:

@@ -87,7 +87,7 @@ async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
 ) -> None:
     await register_together(engine, clock, machine("att-1", "vm-a"))
 
-    same, repeated, new, unseen, over, unknown = await register_together(
+    same, repeated, new, unseen, ended_attempt, unknown = await register_together(
         engine,
         clock,
         machine("att-1", "vm-a"),
@@ -98,10 +98,12 @@ async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
         machine("att-none", "vm-a"),
     )
 
-    standing = [one.node.epoch for one in (same, repeated, new) if isinstance(one, Standing)]
+    standing = [
+        result.node.epoch for result in (same, repeated, new) if isinstance(result, Standing)
+    ]
     assert standing == [1, 2, 1]
     assert unseen is None
-    assert (type(over), type(unknown)) == (Gone, Gone)
+    assert (type(ended_attempt), type(unknown)) == (Gone, Gone)
     assert await registration_messages(engine) == [
         "Node vm-a registered",
         "Node vm-a registered",

@@ -70,11 +70,11 @@ async def test_a_secret_that_is_gone_opens_nothing(
     old, new = await boot(world, job)
     await at(new, replicas["new one signs"]).register()
 
-    for name, spoken in (("old one gone", (401, 200)), ("before", (200, 401))):
+    for name, statuses in (("old one gone", (401, 200)), ("before", (200, 401))):
         met = [
             (await at(node, replicas[name]).say(NodePhase.READY)).status_code for node in (old, new)
         ]
-        assert tuple(met) == spoken, name
+        assert tuple(met) == statuses, name
     assert (await at(old, replicas["old one gone"]).register()).status_code == 401
 
 
