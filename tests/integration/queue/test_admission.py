@@ -198,8 +198,8 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     assert view["status_reason"]["message"].startswith(
         "0 of 96 Spot cores are free in eastus, and 96 are needed. The next check is at "
     )
-    ends = (await world.job(first))["forecast"]["finish"]
-    assert view["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)
+    finish_at = (await world.job(first))["forecast"]["finish"]
+    assert view["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"], abs=15)
 
 
 async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: World) -> None:
@@ -226,7 +226,7 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
     await set_region_quota(world, queue, machines=2)
     second, third = await submit_job(world), await submit_job(world)
     await queue.run_once()
-    early, soon, last_forecast = [await world.job(job) for job in (first, second, third)]
+    first_view, soon, last_forecast = [await world.job(job) for job in (first, second, third)]
     async with world.engine.begin() as conn:
         condition = queue_tables.queue.c.job_id == second
         await conn.execute(update(queue_tables.queue).where(condition).values(code=WaitReason.JOBS))
@@ -241,11 +241,11 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
     never = await world.job(second)
 
     assert soon["phase"] == "waiting_capacity"
-    ends = early["forecast"]["finish"]
-    assert soon["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=2)
-    assert soon["estimated_finish"] > ends["p50"] + 300
+    finish_at = first_view["forecast"]["finish"]
+    assert soon["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"], abs=2)
+    assert soon["estimated_finish"] > finish_at["p50"] + 300
     assert last_forecast["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
-    assert past["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"] + 6, abs=2)
+    assert past["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"] + 6, abs=2)
     assert (batch["let_in"], batch["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
     assert never["estimated_finish"] is None
     assert never["forecast"]["finish"] is None

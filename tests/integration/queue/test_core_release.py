@@ -42,15 +42,15 @@ async def pass_time(world: World, queue: Admissions) -> None:
         await run_queue(world, queue, seconds=60)
 
 
-@pytest.mark.parametrize(("machines", "others"), [(3, 0), (4, 2)])
+@pytest.mark.parametrize(("machines", "other_machines"), [(3, 0), (4, 2)])
 async def test_the_first_of_two_evicted_gangs_that_no_longer_fit_resumes_at_once(
-    world: World, machines: int, others: int
+    world: World, machines: int, other_machines: int
 ) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=4)
     first, second = await submit_job(world), await submit_job(world)
     await evict_after_training(world, first, second)
-    await set_region_quota(world, queue, machines, others)
+    await set_region_quota(world, queue, machines, other_machines)
     await run_queue(world, queue, times=4)
     at_once = (await count_attempts(world, first), await count_attempts(world, second))
     await pass_time(world, queue)

@@ -77,9 +77,9 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
         if await count_attempts(world, gang) > 1 and (await world.job(gang))["queue"] is None:
             break
         await world.call("POST", f"{JOBS}/{small_jobs.pop(0)}/cancel")
-    newest = (await world.attempts_of(gang))[-1]
+    newest_attempt = (await world.attempts_of(gang))[-1]
 
-    assert (newest["region"], newest["outcome"]) == (SPOT.region, None)
+    assert (newest_attempt["region"], newest_attempt["outcome"]) == (SPOT.region, None)
 
 
 @pytest.mark.parametrize(

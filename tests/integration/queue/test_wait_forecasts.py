@@ -126,10 +126,10 @@ async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_de
     with statements(world) as second:
         await world.call("GET", path, headers={"cache-control": "no-cache"})
     around = await around_of(world, job)
-    long = replace(around, job=replace(around.job, total_steps=100_000))
+    long_job = replace(around, job=replace(around.job, total_steps=100_000))
     forecasts = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
     spot, paid = [
-        await forecasts.add_forecasts(replace(long, on_demand=on_demand), world.clock())
+        await forecasts.add_forecasts(replace(long_job, on_demand=on_demand), world.clock())
         for on_demand in (False, True)
     ]
 
