@@ -163,9 +163,9 @@ def test_the_supervisor_and_the_graders_start_from_the_trainers_image(image: Ima
     completed = image.run(
         "-m", "trainer.supervisor", REKINDLE_NODE_CONFIG=str(image.folder / "none")
     )
-    tried = image.run("-m", "trainer.graders", "--help")
+    help_run = image.run("-m", "trainer.graders", "--help")
 
-    assert (completed.returncode, tried.returncode) == (2, 0), completed.stderr + tried.stderr
+    assert (completed.returncode, help_run.returncode) == (2, 0), completed.stderr + help_run.stderr
     assert "configuration.bad" in completed.stderr
 
 

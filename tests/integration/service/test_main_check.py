@@ -82,8 +82,8 @@ async def test_a_service_that_would_start_has_nothing_wrong(
 
 
 async def test_all_faults_are_reported_at_once_without_secrets() -> None:
-    bad = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
-    status, out = await check(**bad, REKINDLE_DATABASE_URL=DEAD)
+    invalid_settings = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
+    status, out = await check(**invalid_settings, REKINDLE_DATABASE_URL=DEAD)
 
     wrong_lines = [line for line in out.splitlines() if line.startswith("wrong ")]
     assert status == 1
@@ -111,8 +111,8 @@ async def test_missing_rights_on_tables_are_reported(database_url: str, parts: L
     async with engine.begin() as conn:
         await conn.execute(text("create role stranger login"))
     try:
-        stranger = make_url(database_url).set(username="stranger").render_as_string(False)
-        results = await parts(REKINDLE_DATABASE_URL=stranger, REKINDLE_STORAGE="nonsense")
+        stranger_url = make_url(database_url).set(username="stranger").render_as_string(False)
+        results = await parts(REKINDLE_DATABASE_URL=stranger_url, REKINDLE_STORAGE="nonsense")
     finally:
         async with engine.begin() as conn:
             await conn.execute(text("drop role stranger"))
@@ -130,36 +130,36 @@ async def test_an_invalid_database_url_is_reported_with_its_format(url: str, par
 
 
 @pytest.mark.parametrize(
-    ("there", "instead", "said"),
+    ("there", "instead", "message"),
     [
         (KEY, KEY[:8] + KEY[:8].swapcase() + KEY[16:], "Auth"),  # rotated since
         (NEAR, NEAR, ""),
     ],
 )
 async def test_a_refused_account_key_is_reported(
-    azurite: Azurite, parts: Look, there: str, instead: str, said: str
+    azurite: Azurite, parts: Look, there: str, instead: str, message: str
 ) -> None:
     account = azurite.connection_string.replace(there, instead)
 
     results = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
 
-    assert said in results["storage"].found
-    assert (results["storage"].remedy == "") is (said == "")
+    assert message in results["storage"].found
+    assert (results["storage"].remedy == "") is (message == "")
 
 
 @pytest.mark.parametrize(
-    ("account", "said"),
+    ("account", "message"),
     [
         ("http://account.blob.core.windows.net", "HTTPS"),
         ("https://blobs.example", "SAS name the account"),
     ],
 )
 async def test_an_invalid_account_url_is_reported_with_its_format(
-    parts: Look, account: str, said: str
+    parts: Look, account: str, message: str
 ) -> None:
     results = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
 
-    assert said in results["storage"].found
+    assert message in results["storage"].found
     assert "https://ACCOUNT.blob.core.windows.net" in results["storage"].remedy
 
 

@@ -93,7 +93,7 @@ async def test_an_operator_makes_lists_and_revokes_keys(
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ("migrate", ""),
         ("key create --project p", "rk-"),
@@ -103,22 +103,22 @@ async def test_an_operator_makes_lists_and_revokes_keys(
     ],
 )
 def test_a_command_on_the_database_needs_its_address_alone(
-    run: Run, key: Run, database_url: str, words: str, said: str
+    run: Run, key: Run, database_url: str, arguments: str, message: str
 ) -> None:
     settings = {"REKINDLE_DATABASE_URL": database_url, "REKINDLE_PROJECT_MAX_JOBS": "2"}
     key("create", "--project", "p")
     unread = {"REKINDLE_STORAGE": "", "REKINDLE_OFFERINGS": "nonsense", "REKINDLE_CLOUD": "none"}
 
-    alone = run(settings, *words.split())
-    beside_bad = run(settings | unread, *words.split())
+    alone = run(settings, *arguments.split())
+    beside_bad = run(settings | unread, *arguments.split())
 
     for status, out, errors in (alone, beside_bad):
-        assert (status, said in out) == (0, True), (out, errors)
+        assert (status, message in out) == (0, True), (out, errors)
 
 
 @pytest.mark.parametrize("arguments", ["migrate", "key list"])
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("settings", "expected"),
     [
         ({}, "REKINDLE_DATABASE_URL: Field required"),
         ({"REKINDLE_DATABASE_URL": "nonsense"}, "postgresql://USER:PASSWORD@HOST"),
@@ -126,11 +126,11 @@ def test_a_command_on_the_database_needs_its_address_alone(
     ],
 )
 def test_a_command_says_in_two_lines_why_it_cannot_use_the_database(
-    run: Run, arguments: str, settings: dict[str, str], wanted: str
+    run: Run, arguments: str, settings: dict[str, str], expected: str
 ) -> None:
     status, _, errors = run(settings, *arguments.split())
 
-    assert (status > 0, wanted in errors) == (True, True), errors
+    assert (status > 0, expected in errors) == (True, True), errors
     assert len(errors.splitlines()) <= 2
     assert "open-sesame" not in errors
 

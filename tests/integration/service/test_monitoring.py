@@ -42,10 +42,10 @@ async def operator(world: World) -> str:
 async def test_a_process_without_users_shows_its_metrics_too(world: World, operator: str) -> None:
     async with client(make_probes(world.parts)) as http:
         response = await http.get("/metrics", headers={"authorization": f"Bearer {operator}"})
-        stranger = await http.get("/metrics")
+        unauthorized = await http.get("/metrics")
 
     assert "rekindle_jobs" in response.text
-    assert stranger.status_code == 401
+    assert unauthorized.status_code == 401
 
 
 async def test_every_metric_that_is_declared_is_shown_and_no_label_names_a_job(

@@ -31,7 +31,7 @@ async def request_path(parts: Parts) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("newest", "known", "status"),
+    ("newest", "known_versions", "status"),
     [
         (None, {BEFORE}, 200),  # what the database has is what is needed
         (LATER, {BEFORE, None, LATER}, 503),  # nobody has migrated yet
@@ -39,14 +39,15 @@ async def request_path(parts: Parts) -> httpx.Response:
     ],
 )
 async def test_a_process_is_ready_once_its_schema_is_there(
-    world: World, newest: str | None, known: set[str | None], status: int
+    world: World, newest: str | None, known_versions: set[str | None], status: int
 ) -> None:
     async with world.engine.connect() as conn:
         schema_version = (
             await conn.execute(text("select version_num from alembic_version"))
         ).scalar_one()
     schema = KnownMigrations(
-        newest=newest or schema_version, known=frozenset(k or schema_version for k in known)
+        newest=newest or schema_version,
+        known=frozenset(k or schema_version for k in known_versions),
     )
 
     response = await request_path(replace(world.parts, schema=schema))
@@ -108,18 +109,18 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "says"), [(0, "ok"), (4, "ok"), (9, "9 s ahead of"), (-9, "9 s behind")]
+    ("seconds_ahead", "message"), [(0, "ok"), (4, "ok"), (9, "9 s ahead of"), (-9, "9 s behind")]
 )
 async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
-    world: World, ahead: float, says: str
+    world: World, seconds_ahead: float, message: str
 ) -> None:
-    ahead_of_it = replace(world.parts, wall_clock=lambda: time.time() + ahead)
+    ahead_of_it = replace(world.parts, wall_clock=lambda: time.time() + seconds_ahead)
     async with client(make_app(ahead_of_it)) as http:
         response = await http.get("/readyz")
 
-    assert response.status_code == (200 if says == "ok" else 503)
-    assert says in response.json()["status"]
-    assert ("NTP" in response.json()["status"]) == (says != "ok")
+    assert response.status_code == (200 if message == "ok" else 503)
+    assert message in response.json()["status"]
+    assert ("NTP" in response.json()["status"]) == (message != "ok")
 
 
 async def test_a_reconciler_without_a_database_is_not_ready(world: World) -> None:
@@ -148,15 +149,15 @@ async def stuck(world: World, full: AsyncEngine) -> AsyncIterator[World]:
         yield replace(world, http=http)
 
 
-@pytest.mark.parametrize("wish", ["", "/{job}/pause"])
+@pytest.mark.parametrize("request_kind", ["", "/{job}/pause"])
 async def test_what_a_read_only_database_cannot_keep_is_to_be_sent_again(
-    world: World, stuck: World, wish: str
+    world: World, stuck: World, request_kind: str
 ) -> None:
     job = await world.submit()
     body = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
 
-    path = f"/v1/fine_tuning/jobs{wish.format(job=job['id'])}"
-    response = await stuck.call("POST", path, json=body if not wish else None)
+    path = f"/v1/fine_tuning/jobs{request_kind.format(job=job['id'])}"
+    response = await stuck.call("POST", path, json=body if not request_kind else None)
 
     assert response.status_code == 503
     assert response.headers["retry-after"] == "5"

@@ -129,8 +129,8 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
         await gate.wait()
         loop.stop.set()
 
-    turns = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
-    running = asyncio.create_task(turns(60.0, "sweep", hang))
+    run_loop = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
+    running = asyncio.create_task(run_loop(60.0, "sweep", hang))
     await waiting.until(_length(started_steps), lambda n: n == 1)
     delays = []
     for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
@@ -169,8 +169,8 @@ async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kin
     async def run() -> None:
         finished_tasks.append(1)
 
-    turns = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
-    running = asyncio.create_task(turns(3600.0, "sweep", run))
+    run_loop = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
+    running = asyncio.create_task(run_loop(3600.0, "sweep", run))
     await waiting.until(_length(finished_tasks), lambda n: n == (kind == "whenever"))
     await asyncio.sleep(0)  # until it waits
     delays = []
@@ -227,13 +227,15 @@ async def test_a_region_that_hangs_takes_no_connection_from_the_others(
     running = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim))
     await waiting.until(_number(cloud), lambda n: n == 60)
     world.clock.advance(seconds=1)
-    taken = await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
+    attempt_state = await waiting.until(
+        _state(world, "att-free"), lambda state: state == "provisioning"
+    )
     still_hang = not gate.is_set() and cloud.waiting >= 60
     stop.set()
     gate.set()
     await running
 
-    assert taken == "provisioning"
+    assert attempt_state == "provisioning"
     assert still_hang
 
 
@@ -307,7 +309,7 @@ async def test_a_subscriber_reads_as_soon_as_it_is_notified(
         reports.append(now[0])
 
     loop = Loop(listener=listener, stop=stop)
-    looking = asyncio.create_task(loop.run_on_notice("topic", 600.0, "test", look))
+    loop_task = asyncio.create_task(loop.run_on_notice("topic", 600.0, "test", look))
     await waiting.until(_length(reports), lambda n: n == 1)
     listening = asyncio.create_task(listener.run())
     await waiting.until(
@@ -319,6 +321,6 @@ async def test_a_subscriber_reads_as_soon_as_it_is_notified(
     await waiting.until(_length(reports), lambda n: n == 3)
     stop.set()
     listening.cancel()
-    await asyncio.gather(looking, listening, return_exceptions=True)
+    await asyncio.gather(loop_task, listening, return_exceptions=True)
 
     assert reports[-1] == "when told"

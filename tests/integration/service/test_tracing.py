@@ -79,15 +79,15 @@ async def test_an_evicted_job_is_one_tree_of_spans_of_all_parts(
 async def test_the_request_that_made_the_job_and_its_trace_are_linked(
     world: World, exported: InMemorySpanExporter
 ) -> None:
-    theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    foreign_parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with client(make_app(world.parts)) as http:
-        http.headers["traceparent"] = theirs
+        http.headers["traceparent"] = foreign_parent
         job = (await replace(world, http=http).submit())["id"]
 
     posts = [s for s in exported.get_finished_spans() if s.name == "POST /v1/fine_tuning/jobs"]
     (submit,) = [s for s in exported.get_finished_spans() if s.name == "submit"]
 
-    assert f"{posts[0].context.trace_id:032x}" == theirs.split("-")[1]
+    assert f"{posts[0].context.trace_id:032x}" == foreign_parent.split("-")[1]
     assert [link.context.trace_id for link in posts[0].links] == [tracing.job_span(job).trace_id]
     assert [link.context.span_id for link in submit.links] == [posts[0].context.span_id]
 
