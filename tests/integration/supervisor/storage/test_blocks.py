@@ -93,8 +93,8 @@ def blocks() -> Iterator[BlockClient]:
 def got(blocks: BlockClient, url: str, offset: int, length: int) -> bytes:
     buffer = bytearray(length)
 
-    def take(piece: memoryview, at: int) -> None:
-        buffer[at - offset : at - offset + len(piece)] = piece
+    def take(chunk: memoryview, at: int) -> None:
+        buffer[at - offset : at - offset + len(chunk)] = chunk
 
     crc, data = blocks.get_range(url, offset, length, take)
     assert data == len(DATA)

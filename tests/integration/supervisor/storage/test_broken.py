@@ -55,7 +55,7 @@ def _other_jobs_manifest(scene: Scene, path: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "file", "seen"),
+    ("damage", "file", "reason"),
     [
         (_flip, SHARDS[1], "was written again since it was committed"),
         (_cut, SHARDS[1], "has 24 bytes instead of 25"),
@@ -66,7 +66,7 @@ def _other_jobs_manifest(scene: Scene, path: str) -> None:
     ids=["flipped", "truncated", "missing", "of another job", "no manifest"],
 )
 async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
-    scene: Scene, store: AzureBlobStore, damage: Damage, file: str, seen: str
+    scene: Scene, store: AzureBlobStore, damage: Damage, file: str, reason: str
 ) -> None:
     job, before, newest = scene.job.container.container_name, saved(scene, 10), saved(scene, 20)
     damage(scene, newest.path)
@@ -80,7 +80,7 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
 
     assert broken is not None
     assert (broken.path, broken.file) == (newest.path, file)
-    assert fault == CheckpointFault(file=file, reason=seen)
+    assert fault == CheckpointFault(file=file, reason=reason)
     assert second.checkpoint == before
     assert await findings.find_fault(store, job, before) is None
     assert node.said.broken is None

@@ -193,7 +193,7 @@ def test_they_end_with_a_supervisor_that_is_killed(url: str) -> None:
     command = [sys.executable, "-c", OWNER, "http://127.0.0.1:9/a/c/b?s=1"]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert owner.stdout
-    started = [int(word) for word in owner.stdout.readline().split()]
+    started = [int(token) for token in owner.stdout.readline().split()]
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()

@@ -312,10 +312,10 @@ async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
     assert {block.file for block in node.watched.asked} == {tensors_name(1)}
 
 
-async def _patiently(work: Callable[[], Awaitable[None]]) -> None:
+async def _patiently(operation: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await work()
+            await operation()
         except BlobUnavailableError:
             await asyncio.sleep(0.05)
         else:

@@ -141,16 +141,16 @@ async def test_whoever_is_first_decides_what_all_train_on(scene: Scene) -> None:
 
 
 @pytest.mark.parametrize(
-    ("why", "phase", "non_retryable"),
+    ("cause", "phase", "non_retryable"),
     [("lm_head is nowhere", NodePhase.FAILED, True), ("disk full", NodePhase.STOPPED, False)],
 )
 async def test_what_cannot_be_converted_is_told_and_tried_again_where_that_may_help(
-    scene: Scene, why: str, phase: NodePhase, non_retryable: bool
+    scene: Scene, cause: str, phase: NodePhase, non_retryable: bool
 ) -> None:
-    (scene.folder / "mode").write_text(why)
+    (scene.folder / "mode").write_text(cause)
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(phase, 1))
 
-    assert f"the checkpoint that the job begins with: not converted: {why}" in node.said.error
+    assert f"the checkpoint that the job begins with: not converted: {cause}" in node.said.error
     assert node.said.non_retryable == non_retryable
     assert scene.job.names(f"{BASE_FOLDER}/") == []
