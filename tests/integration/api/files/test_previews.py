@@ -105,8 +105,8 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
 async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(world: World) -> None:
     """The rows that are shown would not tell."""
     await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
-    two = {"messages": [*ROW["messages"], *ROW["messages"]]}
-    file = await world.upload(jsonl([*[ROW] * 20, two]))
+    double_row = {"messages": [*ROW["messages"], *ROW["messages"]]}
+    file = await world.upload(jsonl([*[ROW] * 20, double_row]))
 
     before = await preview(world, file, model="rewriting", limit=1)
     plan = {"model": "rewriting", "training_file": file}
@@ -200,8 +200,8 @@ async def test_validating_on_the_training_rows_is_pointed_out(world: World) -> N
     first, second = await world.upload(data), await world.upload(data)
 
     warnings = await warnings_of(world, training_file=first, validation_file=second)
-    same = await warnings_of(world, training_file=first, validation_file=first)
+    same_file_warnings = await warnings_of(world, training_file=first, validation_file=first)
 
-    for file_warnings in (warnings, same):
+    for file_warnings in (warnings, same_file_warnings):
         assert set(file_warnings) == {"file.validation_is_training"}
         assert "the same bytes" in file_warnings["file.validation_is_training"]["message"]

@@ -129,9 +129,9 @@ async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world
         response = await replica.call("POST", "/v1/files", content=endless(), headers=HEADERS)
     headers = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
     short_form = form(PURPOSE, FILE, DATASET)
-    at_once = await world.call("POST", "/v1/files", content=short_form, headers=headers)
+    early_response = await world.call("POST", "/v1/files", content=short_form, headers=headers)
 
-    for refusal in (response, at_once):
+    for refusal in (response, early_response):
         assert (refusal.status_code, refusal.json()["error"]["code"]) == (413, "payload_too_large")
     assert "REKINDLE_FILE_MAX_BYTES" in response.json()["error"]["message"]
     assert sent_bytes < limits.max_bytes + 16 * MIB
@@ -226,7 +226,7 @@ async def test_others_see_how_far_an_upload_is(world: World) -> None:
         await go_on.wait()
         yield form(DATASET, END)
 
-    sending = asyncio.create_task(
+    upload_task = asyncio.create_task(
         world.call("POST", "/v1/files", content=slowly(), headers=HEADERS)
     )
     await half_sent.wait()
@@ -234,7 +234,7 @@ async def test_others_see_how_far_an_upload_is(world: World) -> None:
     file_view = (await world.call("GET", f"/v1/files/{file_object['id']}")).json()
     before = (await world.call("GET", "/v1/files")).json()["data"]
     go_on.set()
-    file = (await sending).json()
+    file = (await upload_task).json()
 
     assert file_view == file_object
     assert (file_object["status"], file_object["filename"], before) == ("uploaded", "t.jsonl", [])

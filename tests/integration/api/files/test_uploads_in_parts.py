@@ -104,16 +104,16 @@ async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> N
 
 
 async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
-    upload, (first, two) = await upload_halves(world)
-    third = (await send_part(world, upload, b"x")).json()["id"]
+    upload, (first, second) = await upload_halves(world)
+    third_part = (await send_part(world, upload, b"x")).json()["id"]
 
-    mismatch = error_of(await complete_upload(world, upload, [first, two], md5="0" * 32))
+    mismatch = error_of(await complete_upload(world, upload, [first, second], md5="0" * 32))
     assert mismatch[:2] == (400, "checksum_mismatch")
-    status, _, message = error_of(await complete_upload(world, upload, [third, two]))
+    status, _, message = error_of(await complete_upload(world, upload, [third_part, second]))
     assert (status, "dropped it" in message) == (400, True)
     assert (await show_upload(world, upload))["status"] == "pending"
     md5 = hashlib.md5(DATASET, usedforsecurity=False).hexdigest().upper()
-    assert (await complete_upload(world, upload, [first, two], md5=md5)).status_code == 200
+    assert (await complete_upload(world, upload, [first, second], md5=md5)).status_code == 200
 
 
 async def test_wrong_rows_are_refused_once_and_for_all_and_leave_no_bytes(world: World) -> None:

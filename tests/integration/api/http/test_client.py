@@ -120,10 +120,10 @@ async def test_a_job_of_another_method_is_known_to_the_client(client: AsyncOpenA
     rows = await client.files.create(file=("r.jsonl", prompts()), purpose="fine-tune")
     grader = StringCheckGraderParam(**GRADER)  # type: ignore[typeddict-item] # of plain strings
     hyper: Any = {"n_epochs": 2, "compute_multiplier": 0.5, "eval_interval": 5}
-    learn: Any = {"grader": grader, "hyperparameters": hyper}
+    method_body: Any = {"grader": grader, "hyperparameters": hyper}
     requests: list[tuple[str, Any]] = [
         (pairs.id, {"type": "dpo", "dpo": {"hyperparameters": {"beta": 0.5, "n_epochs": 2}}}),
-        (rows.id, {"type": "reinforcement", "reinforcement": learn}),
+        (rows.id, {"type": "reinforcement", "reinforcement": method_body}),
     ]
     jobs = client.fine_tuning.jobs
     created = [

@@ -158,7 +158,7 @@ async def test_long_polls_are_answered_at_once_by_a_drain(world: World, database
         assert (await later_poll.answer).status_code == 200
         start = time.monotonic()
         status = await api.end()
-        took = time.monotonic() - start
+        elapsed = time.monotonic() - start
         responses = [await poll.answer for poll in polls]
 
     assert [a.status_code for a in responses] == [200, 200, 200]
@@ -166,7 +166,7 @@ async def test_long_polls_are_answered_at_once_by_a_drain(world: World, database
     assert (drain_directive.kind, drain_directive.seq) == (DirectiveKind.CARRY_ON, 0)
     assert [a.json()["id"] for a in responses[1:]] == [job_id, job_id]
     assert all(a.headers["connection"] == "close" for a in responses), "the next is another's"
-    assert (status, took < AT_ONCE) == (0, True), took
+    assert (status, elapsed < AT_ONCE) == (0, True), elapsed
     assert api.said("error") == api.said("warning") == []
 
 
@@ -248,12 +248,12 @@ async def test_a_request_cancelled_for_another_reason_is_not_answered() -> None:
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(DrainMiddleware(hang, drain))
     ) as http:
-        asking = asyncio.create_task(http.get("http://service"))
+        request = asyncio.create_task(http.get("http://service"))
         await started_event.wait()
-        asking.cancel()
+        request.cancel()
 
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await request
 
 
 async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(world: World) -> None:

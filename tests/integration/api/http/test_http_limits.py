@@ -110,11 +110,11 @@ async def test_a_body_in_json_has_64_kib_where_no_more_is_needed(world: World) -
     headers = {"content-type": "application/json"}
     for name, method, path in JSON:
         limit = LONG_BODY if name in LONG else USUAL_BODY
-        fits = await world.call(method, path, headers=headers, content=body(limit, []))
+        accepted = await world.call(method, path, headers=headers, content=body(limit, []))
         sizes: list[int] = []
         response = await world.call(method, path, headers=headers, content=body(2 * limit, sizes))
 
-        assert fits.status_code != 413, name
+        assert accepted.status_code != 413, name
         assert response.status_code == 413, name
         assert sum(sizes) <= limit + 2048, name
 
@@ -167,7 +167,7 @@ async def test_more_requests_than_pooled_connections_are_served(world: World) ->
 async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(world: World) -> None:
     job = await world.submit()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
-    large = {"model": "m", "training_file": "f", "metadata": {"k": "x" * 100_000}}
+    large_body = {"model": "m", "training_file": "f", "metadata": {"k": "x" * 100_000}}
     form: dict[str, Any] = {"files": {"file": ("a", b"{}")}, "data": {"purpose": "fine-tune"}}
     requests_by_kind: dict[WorkKind, list[tuple[str, str, dict[str, Any]]]] = {
         WorkKind.POLL: [
@@ -180,7 +180,7 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
             ("POST", "/v1/uploads/upload-1/complete", {"json": {"part_ids": ["part-1"]}}),
         ],
         WorkKind.PART: [("POST", "/v1/uploads/upload-1/parts", {"files": {"data": ("a", b"{}")}})],
-        WorkKind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large})],
+        WorkKind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large_body})],
     }
     async with world.engine.connect() as conn:
         project = await keys.find_project_id(conn, "tests")

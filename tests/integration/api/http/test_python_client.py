@@ -31,13 +31,13 @@ async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -
         plan = await client.jobs.plan(**options)
         job = await client.jobs.create(**options, plan=plan.id)
         requests: list[str] = []
-        waiting = asyncio.create_task(
+        waiter = asyncio.create_task(
             client.jobs.wait(job.id, timeout=120, on_change=lambda j: requests.append(j.phase))
         )
         await world.tick()
         await client.fine_tuning.jobs.cancel(job.id)
         await world.tick(3)
-        finished = await waiting
+        finished = await waiter
 
         assert float(plan.chosen.cost_p50) > 0
         assert (finished.status, finished.cost.final) == ("cancelled", True)
@@ -48,13 +48,13 @@ async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -
 async def test_waiting_outlives_a_service_that_is_away_and_ends_at_a_pause(world: World) -> None:
     """A proxy answers in place of the service, which is being replaced."""
     job = (await world.submit())["id"]
-    app, disconnected, missed = make_app(world.parts), asyncio.Event(), asyncio.Event()
+    app, disconnected, lost_notice = make_app(world.parts), asyncio.Event(), asyncio.Event()
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
         if not disconnected.is_set():
             await app(scope, receive, send)
             return
-        missed.set()
+        lost_notice.set()
         await PlainTextResponse("bad gateway", 502)(scope, receive, send)
 
     async with (
@@ -66,7 +66,7 @@ async def test_waiting_outlives_a_service_that_is_away_and_ends_at_a_pause(world
         await asyncio.sleep(0)
         stopped.cancel()
         disconnected.set()
-        await asyncio.wait_for(missed.wait(), 20)
+        await asyncio.wait_for(lost_notice.wait(), 20)
         disconnected.clear()
         assert (await client.jobs.pause(job)).id == job
         await world.tick(2)

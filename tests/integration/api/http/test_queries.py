@@ -66,20 +66,20 @@ async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
     for metadata in ({"team": "a", "n": "1"}, {"team": "a"}, {"n": "1", "team": "a"}, None):
         world.clock.advance(seconds=1)
         job_ids.append((await world.submit(metadata=metadata))["id"])
-    *labelled, bare = job_ids
+    *labelled, unlabelled = job_ids
 
     async def ids(**params: object) -> tuple[list[str], bool]:
         response = (await world.call("GET", JOBS, params=params)).json()
         return [job["id"] for job in response["data"]], response["has_more"]
 
-    assert await ids() == ([bare, *reversed(labelled)], False)
+    assert await ids() == ([unlabelled, *reversed(labelled)], False)
     assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([labelled[2], labelled[1]], True)
     assert await ids(**{"metadata[team]": "a", "after": labelled[1]}) == ([labelled[0]], False)
     first_page_params = {"metadata[team]": "a", "metadata[n]": "1"}
     assert await ids(**first_page_params) == ([labelled[2], labelled[0]], False)
     assert await ids(**first_page_params | {"metadata[n]": "2"}) == ([], False)
     for empty in ("null", ""):  # OpenAI's Node client writes null as an empty value
-        assert await ids(metadata=empty) == ([bare], False)
+        assert await ids(metadata=empty) == ([unlabelled], False)
 
 
 def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:

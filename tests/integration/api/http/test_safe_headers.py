@@ -39,9 +39,9 @@ async def test_every_answer_has_security_headers(world: World) -> None:
         check(await world.call("DELETE", path))
     page = await world.call("GET", f"/v1/fine_tuning/jobs/{job}")
     head = {"if-none-match": page.headers["etag"]}
-    unchanged = await world.call("GET", f"/v1/fine_tuning/jobs/{job}", headers=head)
-    assert unchanged.status_code == 304
-    check(unchanged)
+    not_modified = await world.call("GET", f"/v1/fine_tuning/jobs/{job}", headers=head)
+    assert not_modified.status_code == 304
+    check(not_modified)
 
 
 async def test_an_answer_about_a_bug_of_ours_has_them_and_an_id_to_report(world: World) -> None:

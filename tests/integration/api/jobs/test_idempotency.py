@@ -163,11 +163,11 @@ async def test_a_job_does_not_take_a_file_that_is_just_being_deleted(world: Worl
 
     async with world.engine.begin() as conn:  # as a deletion does until it commits
         await file_rows.lock(conn, project, file)
-        sending = asyncio.create_task(send_job(world, {"model": MODEL, "training_file": file}))
+        submission = asyncio.create_task(send_job(world, {"model": MODEL, "training_file": file}))
         await until(blocked, bool, interval=0.01)
         await file_rows.mark_deleted(conn, file, world.clock())
 
-    response = await sending
+    response = await submission
 
     assert (response.status_code, response.json()["error"]["code"]) == (400, "file_not_found")
     assert "deleted a moment ago" in response.json()["error"]["message"]

@@ -59,10 +59,10 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     recovering = await look(job["id"])
     await world.jobs.run_once()
     await look(job["id"])
-    restarted = await boot(world, job["id"])
+    new_nodes = await boot(world, job["id"])
     await world.tick()
     await look(job["id"])
-    number = await train(world, restarted, step=5)
+    number = await train(world, new_nodes, step=5)
     resumed = await look(job["id"])
 
     assert phases == [
@@ -135,7 +135,7 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
     before = (await world.job(job))["progress"]
     await say_all(nodes, NodePhase.FAILED, number, step=11, error="killed")
     await world.tick()
-    between = await world.job(job)
+    job_between = await world.job(job)
     second = await train(world, nodes, step=6)
 
     after = (await world.job(job))["progress"]
@@ -154,8 +154,8 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
         **dict.fromkeys(("margin", "reward", "kl", "answer_tokens")),
         "lost_steps": 0,
     }
-    progress = between["progress"]
-    assert (progress["step"], progress["lost_steps"], between["phase"]) == (5, 6, "loading")
+    progress = job_between["progress"]
+    assert (progress["step"], progress["lost_steps"], job_between["phase"]) == (5, 6, "loading")
     assert (after["step"], after["lost_steps"], after["loss"]) == (6, 6, 2.0)
     assert (attempt["lost_steps"], attempt["last_step"]) == (6, 11)
 
@@ -168,8 +168,8 @@ async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(wo
     await world.tick()
     await say_all(nodes, NodePhase.STOPPED, number, step=9)
     await world.tick(2)
-    restarted = await boot(world, job)
-    await train(world, restarted, step=5)
+    new_nodes = await boot(world, job)
+    await train(world, new_nodes, step=5)
 
     view, attempts = await world.job(job), await world.attempts_of(job)
 

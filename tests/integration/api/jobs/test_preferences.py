@@ -160,8 +160,10 @@ CLASSIFY = {"type": "classification"}
 
 
 async def test_rankings_are_planned_with_the_most_answers_of_either_file(world: World) -> None:
-    three, four = await world.upload(rankings(3)), await world.upload(rankings(4))
-    job = await world.submit(training_file=three, validation_file=four, method=RANKED)
+    three_answers, four_answers = await world.upload(rankings(3)), await world.upload(rankings(4))
+    job = await world.submit(
+        training_file=three_answers, validation_file=four_answers, method=RANKED
+    )
     spec = await read_run_spec(world, job["id"])
 
     margins = {"margin_start": 0.1, "margin_end": 0.4}
@@ -171,7 +173,7 @@ async def test_rankings_are_planned_with_the_most_answers_of_either_file(world: 
         "reward": {**hyper, "loss": "ranked_margin", **margins},
     }
     assert (spec.ranked, spec.answers_per_row, spec.sequences_per_row) == (Ranked(**margins), 4, 4)
-    file = (await world.call("GET", f"/v1/files/{three}")).json()
+    file = (await world.call("GET", f"/v1/files/{three_answers}")).json()
     assert (file["format"], file["examples"]) == ("ranking", 40)
 
 
@@ -184,9 +186,9 @@ async def test_preferences_are_rankings_of_two(world: World) -> None:
 
 async def test_a_plan_counts_every_answer(world: World) -> None:
     """Of two plans the one of more answers needs more memory for a micro-step."""
-    few, large_file = await world.upload(rankings(2)), await world.upload(rankings(16))
-    fixed = {"method": RANKED, "training": {"micro_batch": 1, "zero_stage": 1}}
-    jobs = [await create_job(world, file, **fixed) for file in (few, large_file)]
+    small_file, large_file = await world.upload(rankings(2)), await world.upload(rankings(16))
+    options = {"method": RANKED, "training": {"micro_batch": 1, "zero_stage": 1}}
+    jobs = [await create_job(world, file, **options) for file in (small_file, large_file)]
 
     memory = [job["plan"]["memory"]["activations"] for job in jobs]
 
@@ -209,16 +211,16 @@ async def test_a_classification_gets_the_labels_of_its_training_file(world: Worl
 
 
 async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> None:
-    mixed = await world.submit(training={"mix": {"short_share": 0.5}})
+    mixed_job = await world.submit(training={"mix": {"short_share": 0.5}})
     eased = await world.submit(training={"curriculum": {"until_step": 7}})
 
-    specs = [await read_run_spec(world, job["id"]) for job in (mixed, eased)]
+    specs = [await read_run_spec(world, job["id"]) for job in (mixed_job, eased)]
 
     assert [(s.mix, s.curriculum) for s in specs] == [
         (Mix(threshold_tokens=512, short_share=0.5), None),
         (None, Curriculum(until_step=7, start_share=0.2)),
     ]
-    assert mixed["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
+    assert mixed_job["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
 
 
 @pytest.mark.parametrize(

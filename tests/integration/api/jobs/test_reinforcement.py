@@ -128,12 +128,14 @@ async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) ->
 async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None:
     judge, rows = await make_judge(world), await world.upload(prompts())
 
-    alone = await world.submit(
+    plain_job = await world.submit(
         training_file=rows, method={"type": "reinforcement", "reinforcement": {"grader": GRADER}}
     )
     judged = await world.submit(training_file=rows, method=asking_method(judge["id"]))
 
-    parameters, judged_parameters = (job["plan"]["memory"]["parameters"] for job in (alone, judged))
+    parameters, judged_parameters = (
+        job["plan"]["memory"]["parameters"] for job in (plain_job, judged)
+    )
     assert (parameters, judged_parameters) == (4 * 139_584, 8 * 139_584), (
         "in fp32, of the same size as the policy"
     )

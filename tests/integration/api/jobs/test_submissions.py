@@ -66,13 +66,13 @@ async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) ->
         await file_rows.mark_deleted(conn, file, heard.clock())
 
     response = await send_job(heard, file)
-    mixed = await send_job(heard, second_file, validation_file=file)
+    second_response = await send_job(heard, second_file, validation_file=file)
 
     fault = {"code": "file_not_found", "param": "training_file", "type": "invalid_request_error"}
     upload = f"no file {file}. Upload it with POST /v1/files first."
     assert response.status_code == 400
     assert response.json()["error"] == fault | {"message": f"training_file: {upload}"}
-    assert mixed.json()["error"]["message"] == f"validation_file: {upload}"
+    assert second_response.json()["error"]["message"] == f"validation_file: {upload}"
 
 
 async def test_a_model_that_is_unreadable_since_is_planned_with(heard: World) -> None:

@@ -54,12 +54,16 @@ async def test_a_request_with_the_newest_version_is_answered_304(world: World) -
     first = await world.call("GET", path)
     tag = first.headers["etag"]
 
-    same = await world.call("GET", path, headers={"if-none-match": f'"1", {tag}'})
+    not_modified = await world.call("GET", path, headers={"if-none-match": f'"1", {tag}'})
     await world.call("POST", f"{path}/cancel")
     response = await world.call("GET", path, headers={"if-none-match": tag})
 
     assert tag == f'W/"{first.json()["version"]}"'
-    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
+    assert (not_modified.status_code, not_modified.content, not_modified.headers["etag"]) == (
+        304,
+        b"",
+        tag,
+    )
     assert response.status_code == 200
     assert response.headers["etag"] != tag
 
@@ -76,12 +80,12 @@ async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, ch
             "headers": {"prefer": "respond-async, wait=50"},
         },
     }
-    waiting = asyncio.create_task(read_job(world, job, **params[change]))
-    await asyncio.wait({waiting}, timeout=0.5)
-    was_waiting = not waiting.done()
+    waiter = asyncio.create_task(read_job(world, job, **params[change]))
+    await asyncio.wait({waiter}, timeout=0.5)
+    was_waiting = not waiter.done()
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
 
-    view = await asyncio.wait_for(waiting, timeout=120)
+    view = await asyncio.wait_for(waiter, timeout=120)
     listening.cancel()
 
     assert was_waiting

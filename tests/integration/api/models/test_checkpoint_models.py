@@ -116,20 +116,20 @@ async def test_what_nodes_have_forged_is_refused(world: World) -> None:
     job = await cancel_with_checkpoints(world, 2, 3, 4)
     data, _ = await world.store.read(job["id"], HEAD)
     head = Head.from_json(data)
-    renamed, outside, unnamed = head.checkpoints
+    renamed, outside_entry, unnamed_entry = head.checkpoints
     foreign_entry = FileEntry(name="../../../files/x", size=1, etag="0x1", crc64nvme="0" * 16)
     await world.store.write(job["id"], f"{renamed.path}/{MANIFEST}", b"{}")
-    digest = await seal_checkpoint(world, job["id"], outside.path, foreign_entry)
+    digest = await seal_checkpoint(world, job["id"], outside_entry.path, foreign_entry)
     async with world.engine.begin() as conn:  # else it is not what was committed, either
-        own_path = update(checkpoints).where(checkpoints.c.path == outside.path)
+        own_path = update(checkpoints).where(checkpoints.c.path == outside_entry.path)
         await conn.execute(own_path.values(manifest_sha256=digest))
-    entries = (renamed, replace(outside, manifest_sha256=digest))
-    forged = replace(head, checkpoints=entries).to_json().encode()
-    await world.store.write(job["id"], HEAD, forged)
+    entries = (renamed, replace(outside_entry, manifest_sha256=digest))
+    head_json = replace(head, checkpoints=entries).to_json().encode()
+    await world.store.write(job["id"], HEAD, head_json)
 
     errors = [
         (await refused_job(world, model=f"{job['id']}:ckpt-step-{entry.step}"))["message"]
-        for entry in (renamed, outside, unnamed)
+        for entry in (renamed, outside_entry, unnamed_entry)
     ]
 
     assert "is not what the job has committed" in errors[0]
@@ -143,8 +143,8 @@ async def test_a_checkpoint_of_another_hash_than_at_first_is_refused(world: Worl
     head = Head.from_json(data)
     digest = await seal_checkpoint(world, job["id"], head.checkpoints[0].path)
     entries = (replace(head.checkpoints[0], manifest_sha256=digest), head.checkpoints[1])
-    forged = replace(head, checkpoints=entries).to_json().encode()
-    await world.store.write(job["id"], HEAD, forged, if_match=etag)
+    head_json = replace(head, checkpoints=entries).to_json().encode()
+    await world.store.write(job["id"], HEAD, head_json, if_match=etag)
     name = f"{job['id']}:ckpt-step-2"
 
     error = await refused_job(world, model=name)
@@ -212,7 +212,7 @@ async def test_a_checkpoint_stays_online_while_a_job_reads_it(world: World) -> N
     error = await error_of(world, "DELETE", name)
     await cancel_job(world, reader["id"])
     freed = await world.call("POST", path, json={"tier": "archive"})
-    moving = await refused_job(world, model=name)
+    moving_error = await refused_job(world, model=name)
     while await make_moves(world).run_once():
         pass
     archived = await refused_job(world, model=name)
@@ -220,7 +220,7 @@ async def test_a_checkpoint_stays_online_while_a_job_reads_it(world: World) -> N
     assert f"{reader['id']} goes on and reads the checkpoint of step 2" in move["error"]["message"]
     assert (error["status"], reader["id"] in error["message"]) == (409, True)
     assert freed.status_code == 200, freed.text
-    assert [(e["status"], e["code"]) for e in (moving, archived)] == [(409, "archived")] * 2
+    assert [(e["status"], e["code"]) for e in (moving_error, archived)] == [(409, "archived")] * 2
     assert f"rekindle tier {job['id']} hot --checkpoint {checkpoint['id']}" in archived["message"]
 
 
@@ -262,15 +262,15 @@ async def test_what_was_made_of_a_checkpoint_is_the_base_of_the_next_one(world: 
     await _publish(world, second["id"], input_files)
     third = await world.submit(model=name)
     base = (await read_run_spec(world, third["id"])).base_model
-    elsewhere = InputFile(path=f"{first['id']}/x/config.json", size=len(config), sha256="")
-    await _publish(world, second["id"], [elsewhere])
-    forged = await refused_job(world, model=name, seed=9)
+    foreign_file = InputFile(path=f"{first['id']}/x/config.json", size=len(config), sha256="")
+    await _publish(world, second["id"], [foreign_file])
+    forged_error = await refused_job(world, model=name, seed=9)
 
     assert "from the storage account" in error["message"]
     assert list(base.files) == input_files
     assert base.checkpoint is not None
     assert base.checkpoint.run_spec.path == f"{second['id']}/{RUN_SPEC}"
-    assert "names files outside its folder" in forged["message"]
+    assert "names files outside its folder" in forged_error["message"]
 
 
 async def read_base_model(world: World, job_id: str) -> dict[str, Any]:

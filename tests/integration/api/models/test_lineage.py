@@ -83,10 +83,10 @@ async def test_a_classifier_goes_on_with_its_own_labels_only(world: World) -> No
     job = await make_model(world, files, training_file=rows, method=CLASSIFY)
     other_file = await world.upload(labelled("complaint", "question"))
 
-    same = await world.submit(model=job["id"], training_file=rows, method=CLASSIFY)
+    same_labels = await world.submit(model=job["id"], training_file=rows, method=CLASSIFY)
     error = await refused_job(world, model=job["id"], training_file=other_file, method=CLASSIFY)
 
-    assert same["model"] == job["fine_tuned_model"]
+    assert same_labels["model"] == job["fine_tuned_model"]
     assert "complaint, praise apart" in error["message"]
     assert "complaint, question" in error["message"]
 
@@ -117,15 +117,17 @@ async def archive(world: World, job_id: str, **options: object) -> dict[str, Any
 async def test_an_archived_model_is_brought_back_first(world: World) -> None:
     job = await make_model(world)
     await archive(world, job["id"])
-    moving = await refused_job(world, model=job["id"])
+    moving_error = await refused_job(world, model=job["id"])
     while await make_moves(world).run_once():
         pass
 
-    archived = await refused_job(world, model=job["fine_tuned_model"])
+    archived_error = await refused_job(world, model=job["fine_tuned_model"])
 
-    assert [(e["status"], e["code"]) for e in (moving, archived)] == [(409, "archived")] * 2
-    assert f"rekindle tier {job['id']} hot" in moving["message"]
-    assert f"rekindle tier {job['id']} hot" in archived["message"]
+    assert [(e["status"], e["code"]) for e in (moving_error, archived_error)] == [
+        (409, "archived")
+    ] * 2
+    assert f"rekindle tier {job['id']} hot" in moving_error["message"]
+    assert f"rekindle tier {job['id']} hot" in archived_error["message"]
 
 
 async def test_a_model_stays_online_while_a_job_that_reads_it_goes_on(world: World) -> None:
@@ -167,9 +169,9 @@ async def test_either_the_job_or_the_archive_is_first(world: World, first: str) 
         for number, name in enumerate(order, start=1):
             tasks.append(asyncio.create_task(requests[name]()))
             await waiting.until(lambda: _waiting(world), number.__le__)
-    won, loser = await asyncio.gather(*tasks)
+    winner, loser = await asyncio.gather(*tasks)
 
-    assert (won.status_code, loser.status_code) == (200, 409), loser.text
+    assert (winner.status_code, loser.status_code) == (200, 409), loser.text
     reason = "is on its way to the archive" if first == "archive" else "goes on and reads"
     assert reason in loser.json()["error"]["message"]
 

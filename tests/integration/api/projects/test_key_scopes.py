@@ -84,7 +84,7 @@ async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: W
     ]
     await world.call("DELETE", f"{KEYS}/{key_id}")
     world.clock.advance(hours=2)
-    met = {}
+    outcomes = {}
 
     app = make_app(replace(world.parts, stream_lifetime=timedelta(0)))  # streams end at once
     http = client(app)
@@ -93,16 +93,20 @@ async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: W
         scope = needed_scope(method, operation)
         expected = {str(has): "done" for has in Scope if has.includes(scope)}
         expected |= {str(has): "insufficient_scope" for has in Scope if not has.includes(scope)}
-        beyond = "permission_denied" if scope is Scope.OPERATOR else "done"
-        expected |= {"elsewhere": beyond, "": "invalid_api_key", "revoked": "invalid_api_key"}
+        operator_outcome = "permission_denied" if scope is Scope.OPERATOR else "done"
+        expected |= {
+            "elsewhere": operator_outcome,
+            "": "invalid_api_key",
+            "revoked": "invalid_api_key",
+        }
         expected["expired"] = "expired_api_key"
         for kind in expected:
             headers = bearer(kinds[kind]) if kind else {}
             response = await http.request(method, url, headers=headers)
             if outcome(response) != expected[kind]:
-                met[f"{operation} with {kind or 'no key'}"] = outcome(response)
+                outcomes[f"{operation} with {kind or 'no key'}"] = outcome(response)
 
-    assert met == {}
+    assert outcomes == {}
 
 
 @pytest.mark.timeout(120)
@@ -124,7 +128,7 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
     real |= {"file_id": body["training_file"], "key_id": key["id"], "name": "config.json"}
     real |= {"checkpoint_id": "ckpt-1", "model": f"{job}:ckpt-step-10"}
     other_keys = [await make_key(world, scope, "others") for scope in (Scope.WRITE, Scope.OPERATOR)]
-    met = {}
+    outcomes = {}
 
     for method, path, operation in routes():
         if "{" not in path:
@@ -134,9 +138,9 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
             options = BODIES.get(operation, {})
             response = await world.http.request(method, url, headers=bearer(other_key), **options)
             if response.status_code != 404:
-                met[f"{method} {path}"] = (response.status_code, response.text[:200])
+                outcomes[f"{method} {path}"] = (response.status_code, response.text[:200])
 
-    assert met == {}
+    assert outcomes == {}
     assert (await world.job(job))["status"] not in ("cancelled", "failed")
 
 
@@ -289,9 +293,10 @@ async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World
         own_response = await heard.call("GET", path)
         mismatched = await other_project.call("GET", path, headers=of("tests"))
         other_own = await other_project.call("GET", path)
-        strange = await heard.call("GET", own_path, headers=of("others"))
+        response = await heard.call("GET", own_path, headers=of("others"))
         statuses = [
-            a.status_code for a in (operator_response, own_response, mismatched, other_own, strange)
+            a.status_code
+            for a in (operator_response, own_response, mismatched, other_own, response)
         ]
         assert statuses == [200, 404, 403, 200, 404]
 

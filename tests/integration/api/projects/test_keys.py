@@ -210,11 +210,11 @@ async def test_a_token_becomes_a_key_that_opens_its_project_for_half_a_day(world
 
 
 async def test_used_expired_and_wrong_tokens_are_refused_alike(world: World) -> None:
-    used, old = await token(world), await token(world)
-    await send(world, used)
-    responses = [await send(world, used), await send(world, "guess")]
+    used_token, old_token = await token(world), await token(world)
+    await send(world, used_token)
+    responses = [await send(world, used_token), await send(world, "guess")]
     world.clock.advance(seconds=600)
-    responses.append(await send(world, old))
+    responses.append(await send(world, old_token))
 
     assert [response.status_code for response in responses] == [401] * 3
     assert len({response.text for response in responses}) == 1

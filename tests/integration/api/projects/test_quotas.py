@@ -89,10 +89,10 @@ async def test_a_project_has_so_many_bytes_of_files(world: World) -> None:
     await world.upload()
     await set_limits(world, bytes=2 * len(DATASET) + 1000)
     upload = {"filename": "a", "purpose": "fine-tune", "mime_type": "application/jsonl"}
-    fits = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
+    accepted = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
     upload_response = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
 
-    assert fits.status_code == 200
+    assert accepted.status_code == 200
     assert is_refused(upload_response, "bytes of files and uploads")
 
 

@@ -85,11 +85,11 @@ async def test_a_job_shows_its_checkpoint_interval_and_where_it_comes_from(world
 async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
     """Yield a service whose machines have GPUs: one small size on Spot, and one on demand."""
     offering = Offering(region="eastus", vm_size=SMALL, capacity_type=CapacityType.SPOT)
-    paid = replace(offering, capacity_type=CapacityType.ON_DEMAND)
+    on_demand = replace(offering, capacity_type=CapacityType.ON_DEMAND)
     full = Decimal("3.67")
     table = {
         offering: Price(hourly=Decimal("0.68"), on_demand_hourly=full),
-        paid: Price(hourly=full, on_demand_hourly=full),
+        on_demand: Price(hourly=full, on_demand_hourly=full),
     }
     defaults = replace(
         world.parts.plan_defaults,
@@ -123,21 +123,21 @@ async def test_a_job_with_an_hour_to_go_gets_as_many_nodes_as_it_takes(
     world = cloud_of_gpus
     hour = int((world.clock() + timedelta(hours=1)).timestamp())
 
-    free = await asked_of_8b(world)
+    without_budget = await asked_of_8b(world)
     suggestions_plan = await asked_of_8b(world, deadline=hour)
     small_budget = await asked_of_8b(world, deadline=hour, budget={"amount": "0.50"})
-    fixed = await asked_of_8b(world, deadline=hour, nodes=1)
+    fixed_nodes = await asked_of_8b(world, deadline=hour, nodes=1)
 
-    assert free["plan"]["nodes"] == 1
-    assert free["plan"]["duration_p50"] > 3600
+    assert without_budget["plan"]["nodes"] == 1
+    assert without_budget["plan"]["duration_p50"] > 3600
     best = suggestions_plan["plan"]["options"][0]
     assert best["nodes"] > 1
     assert best["eta_seconds"]["p90"] <= 3600
     assert best["meets_deadline"] >= 0.9
     assert "chosen by the deadline" in suggestions_plan["plan"]["why"]
     assert small_budget["error"]["code"] == "budget_too_small"
-    assert fixed["error"]["code"] == "deadline_too_soon"
-    assert "infrastructure.nodes" in fixed["error"]["message"]
+    assert fixed_nodes["error"]["code"] == "deadline_too_soon"
+    assert "infrastructure.nodes" in fixed_nodes["error"]["message"]
 
 
 PLANS = "/v1/fine_tuning/plans"

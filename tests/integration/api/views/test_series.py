@@ -94,13 +94,13 @@ async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) 
     await world.store.write(job["id"], blob, b"one\ntwo\nthree\n")
 
     second = await world.call("GET", path, params={"offset": at})
-    beyond = await world.call("GET", path, params={"offset": 50})
+    past_end = await world.call("GET", path, params={"offset": 50})
 
     assert (first.text, empty.text, second.text) == ("one\ntwo\n", "", "three\n")
     assert (at, second.headers["x-log-offset"], second.headers["x-next-offset"]) == ("8", "8", "14")
     assert second.headers["x-log-attempt"] == nodes[0].attempt_id
     assert second.headers["x-log-complete"] == "false"
-    assert (beyond.text, beyond.headers["x-next-offset"]) == ("", "50"), "it waits there"
+    assert (past_end.text, past_end.headers["x-next-offset"]) == ("", "50"), "it waits there"
 
 
 @pytest.mark.parametrize(

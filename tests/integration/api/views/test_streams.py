@@ -231,10 +231,10 @@ async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> 
 
     async with open_stream(url, heard.key, **{"last-event-id": name}) as stream:
         ready = (await anext(stream))[1]
-        missed = await until_version(stream, version)
+        view = await until_version(stream, version)
 
     assert ready["data"]["resumed"] is True
-    assert missed["metadata"] == {"note": "missed"}
+    assert view["metadata"] == {"note": "missed"}
 
 
 async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -> None:
