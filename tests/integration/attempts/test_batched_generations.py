@@ -92,11 +92,11 @@ async def test_each_begins_with_its_own_checkpoint_counts_and_events(
         survived = await conn.execute(select(a.survived).order_by(a.id))
         result = await conn.execute(select(e.job_id, e.code).order_by(e.seq))
         codes = [(r.job_id, r.code) for r in result]
-    counted = [(r.lost_steps, r.progress["step"], r.trainer_errors) for r in rows if r]
+    counts = [(r.lost_steps, r.progress["step"], r.trainer_errors) for r in rows if r]
     # 7 steps of 45 s on one machine; of the others no step was measured.
     assert sorted((o.steps, o.machine_seconds) for o in evicted) == [(2, 0), (7, 315), (47, 0)]
     assert {row.capacity_type for row in evicted} == {"spot"}
-    assert counted == [(47, 0, 0), (7, 40, 1), (2, 45, 0)]
+    assert counts == [(47, 0, 0), (7, 40, 1), (2, 45, 0)]
     assert [(b.generation.number, b.lost_steps) for b in current if b] == [(2, 47), (2, 7), (2, 2)]
     assert list(survived.scalars()) == [0, 0, 1]
     assert codes == [
@@ -141,9 +141,9 @@ async def test_generations_registrations_prices_and_enqueues_do_not_deadlock(
         async with batch.begin() as conn:  # who locks in another order holds what others want
             query = select(tables.attempts.c.id).where(tables.attempts.c.id == f"att-{middle}")
             await conn.execute(query.with_for_update(key_share=True))
-            doing = [asyncio.create_task(transact(batch, operation)) for operation in operations]
+            tasks = [asyncio.create_task(transact(batch, operation)) for operation in operations]
             await waiting.until(partial(blocked, batch), lambda count: count >= 2)
-        await asyncio.gather(*doing)  # raises where one met a deadlock
+        await asyncio.gather(*tasks)  # raises where one met a deadlock
 
         async with batch.connect() as conn:
             current_rows = [await generations.current(conn, id_) for id_ in ids]

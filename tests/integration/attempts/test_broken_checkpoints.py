@@ -124,9 +124,9 @@ async def test_a_checkpoint_that_head_names_by_another_hash_than_at_first_is_not
     first = await next_generation(world, nodes)
     data, etag = await world.store.read(job_id, HEAD)
     head = Head.from_json(data)
-    forged = (checkpoints[0], replace(checkpoints[1], manifest_sha256="f" * 64))
+    forged_entries = (checkpoints[0], replace(checkpoints[1], manifest_sha256="f" * 64))
     await world.store.write(
-        job_id, HEAD, replace(head, checkpoints=forged).to_json().encode(), if_match=etag
+        job_id, HEAD, replace(head, checkpoints=forged_entries).to_json().encode(), if_match=etag
     )
     await stop_all(nodes, first)
     second = await next_generation(world, nodes)
@@ -170,14 +170,14 @@ async def test_a_machine_alone_in_its_complaint_is_replaced_and_no_checkpoint_is
     attempts = await world.attempts_of(job_id)
     assert attempts[0]["outcome"] == "unresponsive"
     assert "retrying on other machines" in attempts[0]["reason"]
-    restarted = await boot(world, job_id)
-    generation = await next_generation(world, restarted)
+    new_nodes = await boot(world, job_id)
+    generation = await next_generation(world, new_nodes)
     assert generation.checkpoint == checkpoints[-1]
     assert (await head_of(world, job_id)).checkpoints == tuple(checkpoints)
     assert await world.events(job_id, "checkpoint.broken") == []
-    await report_broken(restarted[0], generation)  # now two machines say so
-    await stop_all(restarted[1:], generation)
-    assert (await next_generation(world, restarted)).checkpoint == checkpoints[0]
+    await report_broken(new_nodes[0], generation)  # now two machines say so
+    await stop_all(new_nodes[1:], generation)
+    assert (await next_generation(world, new_nodes)).checkpoint == checkpoints[0]
     assert await list_checkpoints(world, job_id) == {40: "recent"}
 
 

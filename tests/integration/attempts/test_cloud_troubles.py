@@ -31,10 +31,10 @@ async def test_a_throttled_create_is_repeated_once_the_time_is_over_and_not_befo
         await world.tick(1)
     before = world.cloud.calls
     await world.tick(9, seconds=60)
-    meanwhile = world.cloud.calls - before
+    call_count = world.cloud.calls - before
     nodes = await boot(world, job["id"])
 
-    assert meanwhile == 0
+    assert call_count == 0
     assert len(nodes) == 2
     assert len(await world.attempts_of(job["id"])) == 1
 
@@ -102,7 +102,7 @@ async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world
     job, name = await _finish_job(world, failing_deletes=3)
     await world.tick(8)  # two minutes: the first one has failed by now
     view = await world.job(job)
-    billed = Decimal(view["cost"]["spent"])
+    cost = Decimal(view["cost"]["spent"])
     await world.tick(40)
     job_view = await world.job(job)
 
@@ -110,7 +110,7 @@ async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world
     assert world.cloud.failing_deletes == 0
     assert name not in world.cloud.billed_names()
     assert job_view["cost"]["final"]
-    assert Decimal(job_view["cost"]["spent"]) > billed  # they cost until they were gone
+    assert Decimal(job_view["cost"]["spent"]) > cost  # they cost until they were gone
 
 
 async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_it_is_deleted(
@@ -183,13 +183,13 @@ async def test_help_is_called_for_once_and_shown_until_it_has_come(
     await world.tick(4, seconds=61)
     async with world.engine.begin() as conn:  # other news do not hide a fault that lasts
         await events.add(conn, job["id"], world.clock(), "checkpoint.delayed", "news")
-    during = (await world.job(job["id"]))["status_reason"]
+    reason_during = (await world.job(job["id"]))["status_reason"]
     while world.cloud.fail_creates:
         await world.tick(1, seconds=61)
     await world.tick(2, seconds=61)
     after = (await world.job(job["id"]))["status_reason"]
 
-    assert (during["code"], during["message"]) == ("needs_help", str(ROLE))
+    assert (reason_during["code"], reason_during["message"]) == ("needs_help", str(ROLE))
     assert after["code"] != "needs_help"
     assert await _help_calls(world, job["id"]) == ["needs_help", "help_over"]
     (line,) = [vars(r) for r in caplog.records if r.getMessage() == "attempt.needs_help"]
@@ -218,11 +218,11 @@ async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> N
     head, _ = await world.store.read(job, HEAD)
     await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
-    during = (await world.job(job))["status_reason"]["code"]
+    code_during = (await world.job(job))["status_reason"]["code"]
     await world.store.write(job, HEAD, head)
     await world.tick(2, seconds=61)
 
-    assert during == "needs_help"
+    assert code_during == "needs_help"
     assert (await world.job(job))["status_reason"]["code"] != "needs_help"
     assert await _help_calls(world, job) == ["needs_help", "help_over"]
 

@@ -79,7 +79,7 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     survivors = await _lose_machine(world, nodes, number)
     after = await train(world, survivors, step=4)
     async with world.engine.connect() as conn:
-        lived = (await machine_history.holds_by_offering(conn, [SPOT], world.clock()))[SPOT]
+        holds = (await machine_history.holds_by_offering(conn, [SPOT], world.clock()))[SPOT]
 
     row = survivors[0].last.generation if survivors[0].last else None
     assert row is not None
@@ -96,9 +96,9 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     events = await _events(world, job_id)
     assert ("generation.opened", "Going on with 2 of 3 nodes from step 2 (generation 2)") in events
     assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in events
-    assert sum(lived.holds.ends) == 1
-    assert lived.evicted_s is not None
-    assert lived.evicted_s < 120
+    assert sum(holds.holds.ends) == 1
+    assert holds.evicted_s is not None
+    assert holds.evicted_s < 120
 
 
 async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(

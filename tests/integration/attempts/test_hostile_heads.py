@@ -70,8 +70,10 @@ class Victims:
 
     async def left(self) -> list[str]:
         """Those whose first machine is still there."""
-        billed = self.world.cloud.billed_names()
-        return [victim.head for victim in self.all if scale_set_name(victim.attempt_id) in billed]
+        billed_names = self.world.cloud.billed_names()
+        return [
+            victim.head for victim in self.all if scale_set_name(victim.attempt_id) in billed_names
+        ]
 
     async def ask(self, action: str) -> None:
         """Ask it of each job."""

@@ -184,10 +184,10 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     await restore(world)
     new_nodes = await boot_again(world, job_id)
     directive = await second[0].say(NodePhase.RUNNING, 2, step=16)
-    swept = await world.orphans.run_once()
+    deleted = await world.orphans.run_once()
     world.clock.advance(minutes=5)
 
-    assert set(swept) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, other_nodes)}
+    assert set(deleted) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, other_nodes)}
     assert world.cloud.billed_names() == {scale_set_name(new_nodes[0].attempt_id)}
     assert directive.status_code == 404  # so it registers again
     assert (await second[0].register()).status_code == 410  # and leaves
@@ -221,8 +221,8 @@ class Scene:
     async def open(self, after: int) -> object:
         """As the worker that holds the claim."""
         world, step = self._world, OpenGeneration(nodes=(self.node,))
-        opens = GenerationOpener(engine=world.engine, store=world.store, now=world.clock)
-        return await opens.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
+        opener = GenerationOpener(engine=world.engine, store=world.store, now=world.clock)
+        return await opener.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
 
 
 async def scene(world: World, rows_ahead: int) -> Scene:

@@ -54,7 +54,7 @@ async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(worl
     world.cloud.stragglers[SPOT], world.cloud.straggler_delay = 1, timedelta(minutes=25)
     job_id = await _submit(world, EIGHT)
     running_before = await _running(world, job_id, 7)
-    seven = await _vms(world, running_before["id"])
+    vm_ids = await _vms(world, running_before["id"])
     await world.tick(60)
     meanwhile = (await world.attempts_of(job_id))[-1]
     running_after = await _running(world, job_id, 8)
@@ -63,7 +63,7 @@ async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(worl
     await train(world, nodes, step=1)
 
     assert (running_before["state"], meanwhile["state"]) == ("provisioning", "provisioning")
-    assert set(seven) < {n.vm_id for n in nodes}
+    assert set(vm_ids) < {n.vm_id for n in nodes}
     (attempt,) = await world.attempts_of(job_id)
     assert (attempt["state"], len(nodes)) == ("running", 8)
 
@@ -96,12 +96,12 @@ async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the
     world.cloud.late_code = "NetworkingInternalOperationError"
     job_id = await _submit(world, EIGHT)
     running_before = await _running(world, job_id, 7)
-    seven = await _vms(world, running_before["id"])
+    vm_ids = await _vms(world, running_before["id"])
     world.cloud.partial_capacity.clear()
     running_after = await _running(world, job_id, 8)
     await world.tick()
 
-    assert set(seven) < set(await _vms(world, running_after["id"]))
+    assert set(vm_ids) < set(await _vms(world, running_after["id"]))
     (attempt,) = await world.attempts_of(job_id)
     assert attempt["state"] == "starting"
     assert (await world.event_codes(job_id)).count("node.replacement_asked") == 1

@@ -44,11 +44,11 @@ async def test_gpu_nodes_receive_the_hardware_of_their_size(world: World) -> Non
     row = replace(row, offering=offering, instance_count=2)
     in_azureml = replace(row, offering=replace(offering, engine=Engine.AZUREML))
     specs = replace(world.attempts.specs, accelerator="cuda")
-    four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
-    alone = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
+    hardware_of_four = '"gpus":8,"infiniband_gbps":400,"nvlink_gbytes":460'
+    hardware = '"gpus":8,"infiniband_gbps":0,"nvlink_gbytes":460'
 
-    assert four in node_configuration(specs, row)
-    assert alone in node_configuration(specs, replace(row, instance_count=1))
+    assert hardware_of_four in node_configuration(specs, row)
+    assert hardware in node_configuration(specs, replace(row, instance_count=1))
     assert '"hardware":null' in node_configuration(world.attempts.specs, row)
     assert '"vm_size":""' in node_configuration(specs, row)  # the metadata service says it there
     assert '"vm_size":"Standard_ND96isr_H100_v5"' in node_configuration(specs, in_azureml)
@@ -117,8 +117,8 @@ async def test_the_third_unhealthy_machine_ends_the_attempt_and_another_one_is_b
         if count < MAX_UNHEALTHY:
             bad_node = await boot_newcomer(world, [good_node])
     first, *_ = await world.attempts_of(job)
-    restarted = await boot(world, job)
-    await train(world, restarted, step=1)
+    new_nodes = await boot(world, job)
+    await train(world, new_nodes, step=1)
 
     assert first["outcome"] == "unresponsive"
     assert first["reason"] == "3 unhealthy machines in one attempt."
