@@ -71,11 +71,16 @@ async def test_a_job_is_named_by_its_id_the_beginning_of_it_or_last(shell: Shell
     exact = await shell.run("show", first, "--json")
     last = await shell.run("show", "last", "--json")
     beginning = await shell.run("show", second[: len(common) + 1], "--json")
-    bare = await shell.run("show", first.removeprefix("ftjob-")[:-1], "--json")
+    by_prefix = await shell.run("show", first.removeprefix("ftjob-")[:-1], "--json")
     ambiguous = await shell.run("show", common)
     unknown = await shell.run("show", "ftjob-zzz")
 
-    assert [e.json["id"] for e in (exact, last, beginning, bare)] == [first, second, second, first]
+    assert [e.json["id"] for e in (exact, last, beginning, by_prefix)] == [
+        first,
+        second,
+        second,
+        first,
+    ]
     assert ambiguous.code == 2
     assert first in ambiguous.err
     assert second in ambiguous.err
@@ -169,10 +174,10 @@ async def test_what_can_be_broken_on_purpose_is_listed(shell: Shell) -> None:
 async def test_an_upload_that_the_service_could_not_take_is_sent_again(shell: Shell) -> None:
     shell.switch.is_away = True
 
-    sending = asyncio.create_task(shell.run("files", "upload", shell.dataset()))
+    upload_task = asyncio.create_task(shell.run("files", "upload", shell.dataset()))
     await waiting.until(lambda: _value(shell.switch.refused), lambda n: n >= 1)
     shell.switch.is_away = False
-    result = await sending
+    result = await upload_task
 
     assert result.code == 0
     assert "Retrying the upload." in result.err

@@ -28,13 +28,13 @@ async def test_an_operator_looks_at_and_ends_a_job_of_another_project(shell: She
     job = (await other_world.submit())["id"]
     options = ("--project", "others")
 
-    unseen = await shell.run("events", job)
+    not_found = await shell.run("events", job)
     projects_result = await shell.run("projects", "--job", job)
     event_output = await shell.run("events", job, *options)
     listing = await shell.run("list", "--json", *options)
     result = await shell.run("cancel", "last", *options)
 
-    assert (unseen.code, event_output.code, result.code) == (5, 0, 0)
+    assert (not_found.code, event_output.code, result.code) == (5, 0, 0)
     assert "others" in projects_result.out
     assert "Created job" in event_output.out
     assert [j["id"] for j in listing.json["data"]] == [job]

@@ -26,7 +26,7 @@ def pipeline(shell: Shell) -> str:
     shell.dataset("pairs.jsonl", PAIRS)
     shell.dataset("prompts.jsonl", prompts())
     grader = {"type": "reward_model", "model": "$judge"}
-    learn = {"type": "reinforcement", "reinforcement": {"grader": grader}}
+    method_body = {"type": "reinforcement", "reinforcement": {"grader": grader}}
     phases: list[dict[str, Any]] = [
         {"name": "sft", "model": MODEL, "training_file": "chats.jsonl"},
         {
@@ -35,7 +35,7 @@ def pipeline(shell: Shell) -> str:
             "training_file": "pairs.jsonl",
             "method": {"type": "reward"},
         },
-        {"name": "rl", "model": "$sft", "training_file": "prompts.jsonl", "method": learn},
+        {"name": "rl", "model": "$sft", "training_file": "prompts.jsonl", "method": method_body},
     ]
     path = shell.folder / "pipeline.json"
     path.write_text(json.dumps({"name": "helpful", "phases": [p | SEED for p in phases]}))

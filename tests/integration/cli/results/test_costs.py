@@ -177,7 +177,7 @@ async def test_costs_are_shown_by_day_with_what_was_saved(shell: Shell) -> None:
 async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell: Shell) -> None:
     world, job = shell.world, await submit(shell)
     midnight = await lived(world, job)
-    strange = {
+    charges = {
         UNTAGGED: ("Storage", "3"),
         "att-9": (MACHINES, "2"),
         "": (MACHINES, "1"),  # our tag, and none of an attempt
@@ -185,12 +185,12 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
     rows = [
         BilledDay(
             day=midnight.date(),
-            attempt_id=whose,
+            attempt_id=resource,
             category=category,
             quantity=Decimal(1),
             amount=Decimal(amount),
         )
-        for whose, (category, amount) in strange.items()
+        for resource, (category, amount) in charges.items()
     ]
     bills = FakeBills(rows=[*rows, billed(midnight, "2", "16")])
     await BillWatch(engine=world.engine, bills=bills, now=world.clock).run_once()
@@ -237,10 +237,22 @@ async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> 
     output = await shell.run("costs", "--projects")
     today = (await shell.run("costs", "--projects", "--days", "1", "--json")).json
 
-    (dear, cheap) = document["data"]
-    assert (dear["name"], dear["spent"], dear["evictions"]) == ("p-theirs", "30.0000", 3)
-    assert (cheap["name"], cheap["spent"], cheap["saved"]) == ("tests", "16.0000", "48.0000")
-    assert (cheap["saved_percent"], cheap["jobs"], cheap["evictions"]) == (75.0, 1, 0)
+    (dearer_project, cheaper_project) = document["data"]
+    assert (dearer_project["name"], dearer_project["spent"], dearer_project["evictions"]) == (
+        "p-theirs",
+        "30.0000",
+        3,
+    )
+    assert (cheaper_project["name"], cheaper_project["spent"], cheaper_project["saved"]) == (
+        "tests",
+        "16.0000",
+        "48.0000",
+    )
+    assert (
+        cheaper_project["saved_percent"],
+        cheaper_project["jobs"],
+        cheaper_project["evictions"],
+    ) == (75.0, 1, 0)
     assert (document["whole"]["spent"], document["projects"]) == ("46.0000", 2)
     assert "2 projects: machines cost $46.00, which is $138.00 less" in output.out
     assert [project["name"] for project in today["data"]] == ["p-theirs"]

@@ -84,8 +84,8 @@ async def test_labels_stand_beside_texts_and_split_answers_are_explained(shell: 
         "{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
     )
     await stage(shell.world.store, "rewriting", tokenizer=tokenizer_files(template))
-    two = {"messages": [*ROW["messages"], *ROW["messages"]]}
-    split = await shell.run(*PREVIEW, file_of(shell, two), "--model", "rewriting")
+    double_row = {"messages": [*ROW["messages"], *ROW["messages"]]}
+    split = await shell.run(*PREVIEW, file_of(shell, double_row), "--model", "rewriting")
 
     assert "line 1 (labelled): 4 tokens, label 'a'" in classes.out
     assert "each trained answer is an example of its own" in split.out
