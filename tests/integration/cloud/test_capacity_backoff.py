@@ -58,10 +58,10 @@ async def block_askers(world: World, jobs: int) -> AsyncIterator[AsyncConnection
     """So many have read that they may ask, and none has written that it does."""
     async with world.engine.connect() as conn, conn.begin():
         await conn.execute(select(table).with_for_update())
-        asking = asyncio.create_task(world.jobs.run_once())
+        task = asyncio.create_task(world.jobs.run_once())
         await waiting.until(lambda: blocked(world.engine), lambda count: count == jobs)
         yield conn
-    await asking
+    await task
 
 
 async def test_refusals_of_one_moment_are_one_refusal(world: World) -> None:

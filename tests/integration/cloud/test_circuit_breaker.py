@@ -162,8 +162,8 @@ async def test_nodes_are_seen_to_as_often_as_ever_while_their_region_is_left_alo
         intervals.append(await reconciler.run_once())
 
     assert set(intervals) == {1}
-    silent = len(intervals) * world.pace.poll
-    assert world.pace.silence <= silent <= world.pace.silence + 3 * world.pace.poll
+    silence_s = len(intervals) * world.pace.poll
+    assert world.pace.silence <= silence_s <= world.pace.silence + 3 * world.pace.poll
 
 
 def _refuse_statement(*_: object) -> None:

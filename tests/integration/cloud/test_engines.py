@@ -118,13 +118,13 @@ async def test_an_attempt_does_not_end_while_its_workspace_is_not_found(both: Wo
     await both.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     both.cloud.fail_next = [Misconfigured("Azure finds no ML workspace") for _ in range(20)]
     await both.tick(8, seconds=61)
-    (during,) = await both.attempts_of(job)
+    (attempt,) = await both.attempts_of(job)
     event_rows = (await both.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
     both.cloud.fail_next.clear()
     await both.tick(8, seconds=61)
     (after,) = await both.attempts_of(job)
 
-    assert (during["state"], after["state"]) == ("terminating", "ended")
+    assert (attempt["state"], after["state"]) == ("terminating", "ended")
     assert "attempt.needs_help" in [event["code"] for event in event_rows]
     assert both.cloud.billed_names() == set()
 

@@ -55,8 +55,8 @@ class Deployed:
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """Yield the template in a resource group of its own."""
     folder = tmp_path_factory.mktemp("azure")
-    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--page-size", "5")
-    emulator = Emulator(folder, "--access", "enforced", "--hollow", "--spot-quota", "9600", *quick)
+    flags = ("--create-seconds", "0", "--delete-seconds", "0", "--page-size", "5")
+    emulator = Emulator(folder, "--access", "enforced", "--hollow", "--spot-quota", "9600", *flags)
     owner = sign_in_owner(emulator)
     owner.put(IN_GROUP + VERSION, json={"location": "eastus"}).raise_for_status()
     yield Deployed(emulator, owner, deploy(owner))
@@ -176,12 +176,12 @@ async def test_without_the_right_to_read_a_type_the_list_by_tag_is_silent_about_
     tagged = await cloud.list_tagged()
     put_role(azure, [action for action in ACTIONS if action != f"{kind}/read"])
     try:
-        hidden = await cloud.list_tagged()
+        tagged_after = await cloud.list_tagged()
     finally:
         put_role(azure, ACTIONS)
         azure.owner.delete(url).raise_for_status()
 
-    assert ([(r.kind, r.name) for r in tagged], hidden) == ([(kind, "left-over")], [])
+    assert ([(r.kind, r.name) for r in tagged], tagged_after) == ([(kind, "left-over")], [])
 
 
 def test_the_role_has_no_action_that_no_call_needs() -> None:
@@ -212,12 +212,12 @@ def test_lifecycle_rules_cool_old_jobs_and_delete_them_only_if_set(azure: Deploy
     url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account}"
     policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
     rules = {rule["name"]: rule for rule in policy["policy"]["rules"]}
-    cool, deletion_rule = rules["jobs-cool-down"], rules["abandoned-jobs-go"]
+    cool_rule, deletion_rule = rules["jobs-cool-down"], rules["abandoned-jobs-go"]
 
-    assert (cool["enabled"], deletion_rule["enabled"]) == (True, False)
-    for rule in (cool, deletion_rule):
+    assert (cool_rule["enabled"], deletion_rule["enabled"]) == (True, False)
+    for rule in (cool_rule, deletion_rule):
         assert rule["definition"]["filters"]["prefixMatch"] == [new_id("ftjob", START)[:6]]
-    assert cool["definition"]["actions"]["baseBlob"] == {
+    assert cool_rule["definition"]["actions"]["baseBlob"] == {
         "tierToCool": {"daysAfterModificationGreaterThan": 30},
         "tierToCold": {"daysAfterModificationGreaterThan": 90},
     }

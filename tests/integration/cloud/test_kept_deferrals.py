@@ -46,24 +46,24 @@ async def test_a_deferred_refill_does_not_forget_the_machine_that_hangs(
     world.attempts = reconciler
     number = await shrink(world, nodes, number)
     name = scale_set_name(nodes[0].attempt_id)
-    hangs, present, deferrals = set[str](), set[str](), 0
+    unlisted, present, deferrals = set[str](), set[str](), 0
     for _ in range(95):  # three quarters of an hour
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=4)
         await world.tick(seconds=28)
         present = {i.vm_id for i in (await cloud.get(name)).instances}
-        if hangs and not hangs & present:
+        if unlisted and not unlisted & present:
             break
-        hangs = hangs or present - {n.vm_id for n in nodes}
-        if hangs:  # others take all that comes back
+        unlisted = unlisted or present - {n.vm_id for n in nodes}
+        if unlisted:  # others take all that comes back
             await left(engine, clock, RequestKind.UPDATE, -1000)
         if (await row_of(engine)).deferred_call == "refill":
             await left(engine, clock, RequestKind.LIST, -1000)
             deferrals += 1
 
     assert deferrals >= 3
-    assert hangs
-    assert not hangs & present
+    assert unlisted
+    assert not unlisted & present
 
 
 async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_list(

@@ -74,7 +74,7 @@ async def test_the_last_known_market_data_hold_while_azure_does_not_answer(
     await watch.run_once()
     clock.advance(minutes=59)
     await watch.run_once()
-    waited = market.calls
+    call_count = market.calls
     async with engine.connect() as conn:
         bands = await rows.bands(conn, [PLACE])
         query = select(market_looks.c.trouble).where(market_looks.c.what == GRAPH)
@@ -82,7 +82,7 @@ async def test_the_last_known_market_data_hold_while_azure_does_not_answer(
     clock.advance(minutes=2)
     await watch.run_once()
 
-    assert (waited, market.calls) == (6, 8)
+    assert (call_count, market.calls) == (6, 8)
     assert bands[PLACE].band is EvictionBand.TO_10
     assert trouble == "429"
 

@@ -84,7 +84,7 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
     reconciler = replace(world.attempts, cloud=cloud, limited_cloud=limited)
     loop = Loop(listener=Listener(driver_url(database_url)), stop=asyncio.Event())
 
-    turning = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
+    loop_task = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
     try:
         created = await waiting.until(
             value(cloud.billed_names), lambda created: scale_set_name("att-well") in created
@@ -92,7 +92,7 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
     finally:
         loop.stop.set()
         cloud.well.set()
-        await turning
+        await loop_task
 
     assert set(created) == {scale_set_name("att-well")}  # while the others still hung
 
@@ -147,11 +147,11 @@ async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     fast_cloud = limited(engine, Clock(clock() + timedelta(minutes=1)), times=0.02)  # 2.5 a minute
-    behind = limited(engine, clock, times=0.02)
+    slow_cloud = limited(engine, clock, times=0.02)
     *claims_before, second_last, last = await claimed(engine, clock, 9)
     for claim in claims_before:
         await fast_cloud.call("eastus", CloudCall.CREATE, fine, claim)
-    for cloud, claim in ((behind, second_last), (fast_cloud, last)):
+    for cloud, claim in ((slow_cloud, second_last), (fast_cloud, last)):
         with pytest.raises(Deferred):
             await cloud.call("eastus", CloudCall.CREATE, fine, claim)
 
@@ -270,13 +270,13 @@ async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_n
 ) -> None:
     (claim,) = await claimed(engine, clock, 1)
     cloud, gate = limited(engine, clock, concurrency=1), asyncio.Event()
-    busy = asyncio.create_task(cloud.call("eastus", CloudCall.LIST_TAGGED, gate.wait))
+    running_call = asyncio.create_task(cloud.call("eastus", CloudCall.LIST_TAGGED, gate.wait))
     await waiting.until(value(lambda: cloud._limit.in_progress["eastus"]), lambda n: n == 1)
     for requester in (claim, None):
         with pytest.raises(ConcurrencyLimitReached):
             await cloud.call("eastus", CloudCall.DELETE, fine, requester)
     gate.set()
-    await busy
+    await running_call
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
             await cloud.call("eastus", CloudCall.LIST_TAGGED, failing)
