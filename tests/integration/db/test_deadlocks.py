@@ -113,7 +113,7 @@ class Batch:
         self.seq += 1
         steps = self.rng.sample(range(1, 30), k=25)
         notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             epoch=node.epoch,
             seq=self.seq,
             phase=self.rng.choice((NodePhase.RUNNING, NodePhase.STOPPED, NodePhase.FAILED)),
@@ -124,7 +124,7 @@ class Batch:
             committed=(checkpoint(1),),
             eviction=notice if self.rng.random() < 0.2 else None,
         )
-        await heartbeats.record_heartbeats(conn, {node.node_id: beat}, self.clock())
+        await heartbeats.record_heartbeats(conn, {node.node_id: heartbeat}, self.clock())
 
     async def _claim(self) -> None:
         """Claim due rows in a transaction of its own, sometimes after leases have expired."""
@@ -150,11 +150,11 @@ class Batch:
 
     async def _halt(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
-        opened = await generations.current(conn, row.id)
-        if opened:
-            ids = tuple(m.node_id for m in opened.generation.members)
+        generation = await generations.current(conn, row.id)
+        if generation:
+            ids = tuple(m.node_id for m in generation.generation.members)
             step = HaltGeneration(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
-            halting = Halting(claim=claim, row=row, generation=opened.generation, step=step)
+            halting = Halting(claim=claim, row=row, generation=generation.generation, step=step)
             await generation_operations.halt_all(conn, [halting], self.clock())
 
     async def _open(self, conn: AsyncConnection) -> None:
@@ -237,7 +237,7 @@ MANY = 9
 async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
     batch: AsyncEngine, clock: Clock
 ) -> None:
-    heartbeats_by_node, moving = {}, []
+    heartbeats_by_node, moves = {}, []
     async with batch.begin() as conn:
         for n in range(MANY):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
@@ -245,29 +245,29 @@ async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
             node = await add_node(conn, clock(), "vm", f"att-{n}")
             heartbeats_by_node[node.node_id] = NOTICE
         for claim, row in await attempts.claim_due(conn, clock(), MANY):
-            moving.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
+            moves.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
     ascending, descending = (
         dict(sorted(heartbeats_by_node.items())),
         dict(sorted(heartbeats_by_node.items(), reverse=True)),
     )
-    moving.sort(key=lambda move: move.row.id)
+    moves.sort(key=lambda move: move.row.id)
     operations: list[Callable[[AsyncConnection], Awaitable[object]]] = [
         lambda conn: heartbeats.record_heartbeats(conn, ascending, clock()),
         lambda conn: heartbeats.record_heartbeats(conn, descending, clock()),
-        lambda conn: attempt_moves.move_all(conn, moving, clock()),
-        lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
+        lambda conn: attempt_moves.move_all(conn, moves, clock()),
+        lambda conn: attempt_moves.move_all(conn, moves[::-1], clock()),
     ]
     for table in (tables.attempts, tables.jobs):
         async with batch.begin() as conn:
-            values = {"lease_token": moving[0].claim.token, "state": "running", "outcome": None}
+            values = {"lease_token": moves[0].claim.token, "state": "running", "outcome": None}
             await conn.execute(update(tables.attempts).values(values))
             await conn.execute(update(tables.nodes).values(heartbeat_seq=0, evicting=False))
         async with batch.begin() as conn:  # who locks in another order holds what others want
             middle = table.c.id.like(f"%-{MANY // 2}")
             await conn.execute(select(table.c.id).where(middle).with_for_update())
-            doing = [asyncio.create_task(transact(batch, operation)) for operation in operations]
+            tasks = [asyncio.create_task(transact(batch, operation)) for operation in operations]
             await waiting.until(partial(blocked, batch), lambda count: count >= 2)
-        await asyncio.gather(*doing)  # raises where one met a deadlock
+        await asyncio.gather(*tasks)  # raises where one met a deadlock
 
         async with batch.connect() as conn:
             states = await conn.execute(select(tables.attempts.c.state))

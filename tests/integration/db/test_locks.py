@@ -69,8 +69,10 @@ async def test_a_writer_of_a_referenced_row_does_not_wait_at_its_older_version(
         await add_node(fourth, clock(), "vm-1", "att-1")
         ended_values = {"state": "terminating", "outcome": "evicted"}
         await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **ended_values)
-        async with batch.begin() as third:
-            await third.execute(update(table).where(table.c.id == ids[0]).values(due_at=postponed))
+        async with batch.begin() as third_conn:
+            await third_conn.execute(
+                update(table).where(table.c.id == ids[0]).values(due_at=postponed)
+            )
             writing = [asyncio.create_task(transact(batch, hint)) for _ in range(2)]
             await waiting.until(partial(blocked, batch), lambda count: count == 2)
         await asyncio.gather(*writing)  # raises where one met a deadlock
@@ -100,7 +102,7 @@ async def test_metrics_are_locked_before_attempts_and_jobs(
             )
         )
         await waiting.until(lambda: blocked(engine), lambda count: count == 1)
-        free = [  # raises where who waits has it locked already
+        queries = [  # raises where who waits has it locked already
             (
                 await other_conn.execute(
                     select(table.c.id).with_for_update(nowait=True, key_share=True)
@@ -112,7 +114,7 @@ async def test_metrics_are_locked_before_attempts_and_jobs(
         ]
     await task
 
-    assert free == [["att-1"], ["job"]]
+    assert queries == [["att-1"], ["job"]]
 
 
 async def test_a_batch_does_not_wait_for_a_row_of_another_worker(
@@ -165,9 +167,9 @@ async def test_a_job_is_locked_before_its_checkpoints(
         await other_conn.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
         task = asyncio.create_task(transact(engine, lambda conn: record(conn, claim, row, clock())))
         await waiting.until(lambda: blocked(engine), lambda count: count == 1)
-        free = select(tables.checkpoints.c.step).with_for_update(nowait=True)
+        query = select(tables.checkpoints.c.step).with_for_update(nowait=True)
         steps = (
-            (await other_conn.execute(free)).scalars().all()
+            (await other_conn.execute(query)).scalars().all()
         )  # raises where one is locked already
     await task
 
@@ -229,14 +231,14 @@ async def test_a_row_lock_blocks_writers_and_admits_rows_that_refer_to_it(
         claim, _ = await claim_attempt(conn, clock())
     ids_by_table = {tables.projects: "p-job", tables.attempts: "att-1", tables.nodes: NODE}
     row = ids_by_table.get(table, "f-job" if table is file_table else "job")
-    free = select(table.c.id).where(table.c.id == row)
+    query = select(table.c.id).where(table.c.id == row)
 
     async with engine.connect() as conn, engine.connect() as other_conn:
         await lock(conn, claim, clock())
         writes = (
-            await other_conn.execute(free.with_for_update(skip_locked=True, key_share=True))
+            await other_conn.execute(query.with_for_update(skip_locked=True, key_share=True))
         ).all()
-        refers = free.with_for_update(skip_locked=True, key_share=True, read=True)
+        refers = query.with_for_update(skip_locked=True, key_share=True, read=True)
         assert (len(writes), len((await other_conn.execute(refers)).all())) == (0, lets_in)
 
 
@@ -245,8 +247,8 @@ async def test_the_row_of_a_project_without_a_budget_stays_free(
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
-    free = select(tables.projects.c.id).with_for_update(skip_locked=True)
+    query = select(tables.projects.c.id).with_for_update(skip_locked=True)
 
     async with engine.connect() as conn, engine.connect() as other_conn:
         await budgets.lock(conn, "job")
-        assert (await other_conn.execute(free)).scalars().all() == ["p-job"]
+        assert (await other_conn.execute(query)).scalars().all() == ["p-job"]

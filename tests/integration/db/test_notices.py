@@ -65,10 +65,10 @@ async def test_a_rollback_sends_no_notification(engine: AsyncEngine, listener: L
 async def test_a_lost_connection_wakes_everybody_and_is_made_again(
     engine: AsyncEngine, listener: Listener
 ) -> None:
-    async with listener.subscribed("one") as first, listener.subscribed("two") as two:
+    async with listener.subscribed("one") as first, listener.subscribed("two") as second:
         backend_pid = await _cut(engine)
         await asyncio.wait_for(first.wait(), DEADLINE)
-        await asyncio.wait_for(two.wait(), DEADLINE)
+        await asyncio.wait_for(second.wait(), DEADLINE)
         heard_then = listener.is_connected
         await _listening(engine, but_for=backend_pid)
         first.clear()

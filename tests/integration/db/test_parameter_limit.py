@@ -94,6 +94,6 @@ async def test_a_batch_with_too_many_values_is_done_one_by_one(engine: AsyncEngi
             await conn.exec_driver_sql(query, values)
         return list(numbers)
 
-    together = Batcher(work)
-    assert await asyncio.gather(*(together.do(n) for n in (1, 2))) == [1, 2]
+    batcher = Batcher(work)
+    assert await asyncio.gather(*(batcher.do(n) for n in (1, 2))) == [1, 2]
     assert crowds == [2, 1, 1]

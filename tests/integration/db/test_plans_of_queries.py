@@ -117,8 +117,8 @@ async def money_of_all_projects(conn: AsyncConnection, clock: Clock) -> None:
 
 async def sent_again(conn: AsyncConnection, clock: Clock) -> None:
     caller = Caller(api_key_id="k-job", project_id="p-job")
-    sending = RequestIdentity(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
-    await find_earlier(conn, sending, clock())
+    identity = RequestIdentity(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
+    await find_earlier(conn, identity, clock())
 
 
 async def spent_lately(conn: AsyncConnection, clock: Clock) -> None:

@@ -249,13 +249,13 @@ async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(
         await heads.record(conn, "job", head, clock())
         await generations.begin_all(conn, [after_error], {"job"}, clock())
         await heads.record(conn, "job", head, clock())  # no news
-        counted = await jobs.find(conn, "job")
+        job_row = await jobs.find(conn, "job")
         await heads.record(conn, "job", head.with_checkpoint(checkpoint(2)), clock())
         job = await jobs.find(conn, "job")
 
-    assert counted is not None
+    assert job_row is not None
     assert job is not None
-    assert (counted.trainer_errors, job.trainer_errors) == (1, 0)
+    assert (job_row.trainer_errors, job.trainer_errors) == (1, 0)
 
 
 async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
@@ -268,10 +268,10 @@ async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
         ended_values = {"state": "terminating", "outcome": "evicted"}
         await conn.execute(tables.attempts.update().values(**ended_values))
         await add_attempt(conn, clock(), id="att-2", number=2)
-        opened = await generations.current(conn, "att-1")
+        current = await generations.current(conn, "att-1")
 
-        assert opened is not None
-        assert opened.generation == generation(2, nodes)
+        assert current is not None
+        assert current.generation == generation(2, nodes)
         assert await generations.current(conn, "att-2") is None
         assert await generations.newest(conn, "job") == generation(2, nodes)
 
@@ -287,9 +287,9 @@ async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
         results = []
         for kind in (save, save, stop, stop, save):
             halted = await generations.mark_halted(conn, [(row, kind, "because")], clock())
-            opened = await generations.current(conn, "att-1")
-            assert opened is not None
-            results.append((halted == {"job"}, opened.halt_kind, opened.halted_at))
+            current = await generations.current(conn, "att-1")
+            assert current is not None
+            results.append((halted == {"job"}, current.halt_kind, current.halted_at))
             clock.advance(minutes=1)
 
     later_at = first + timedelta(minutes=2)

@@ -97,19 +97,19 @@ async def test_a_write_changes_its_own_row_and_none_beside_it(
 async def test_a_region_that_is_shut_is_probed_and_opened_by_itself(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    regions, shut = ("eastus", "northeurope", "westus"), clock() + timedelta(seconds=5)
+    regions, shut_until = ("eastus", "northeurope", "westus"), clock() + timedelta(seconds=5)
     async with engine.begin() as conn:
         for region in regions:
-            await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut)
+            await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut_until)
         clock.advance(seconds=6)
         assert await circuit_breaker.claim_probe(conn, "northeurope", clock())
         probed = [await circuit_breaker.find(conn, region) for region in regions]
         await circuit_breaker.record_success(conn, "northeurope")
-        opened = [await circuit_breaker.find(conn, region) for region in regions]
+        circuits = [await circuit_breaker.find(conn, region) for region in regions]
 
-    circuit = Circuit(failures=1, shut_until=shut)
+    circuit = Circuit(failures=1, shut_until=shut_until)
     assert probed == [circuit, replace(circuit, shut_until=clock() + PROBE), circuit]
-    assert opened == [circuit, Circuit(), circuit]
+    assert circuits == [circuit, Circuit(), circuit]
 
 
 Begin = Callable[[AsyncConnection, datetime], Awaitable[object]]
