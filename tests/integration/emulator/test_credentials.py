@@ -42,9 +42,9 @@ ARM = "https://management.azure.com/.default"
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """Yield an emulator without delays, whose machines run nothing."""
-    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
+    flags = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
     market = ("--cost-delay-seconds", "0", "--spot-quota", "192")
-    running = Emulator(tmp_path_factory.mktemp("azure"), *quick, *market)
+    running = Emulator(tmp_path_factory.mktemp("azure"), *flags, *market)
     running.make_group()
     yield running
     running.destroy()

@@ -71,10 +71,10 @@ def test_a_fault_meets_what_it_names_and_nothing_else(
     emulator: Emulator, arm: httpx.Client
 ) -> None:
     plant(emulator, "error", method="PUT", region="westus3", vm_size="Standard_ND96amsr_A100_v4")
-    elsewhere = scale_set(0)
+    other_set = scale_set(0)
     body = scale_set(0) | {"location": "westus3"}
 
-    assert arm.put(set_url("elsewhere"), json=elsewhere).status_code == 201
+    assert arm.put(set_url("elsewhere"), json=other_set).status_code == 201
     assert arm.get(set_url("elsewhere")).status_code == 200
     assert arm.put(set_url("there"), json=body).status_code == 500
     assert [f["struck"] for f in emulator.faults()] == [1]
@@ -112,9 +112,9 @@ def test_a_restart_forgets_neither_a_fault_nor_what_it_has_begun(tmp_path: Path)
         )
         failed = arm.get(set_url("late")).json()["properties"]["provisioningState"]
         throttled = arm.delete(set_url("late")).status_code
-    planted = {f["kind"]: f["struck"] for f in emulator.faults()}
+    struck_by_kind = {f["kind"]: f["struck"] for f in emulator.faults()}
     emulator.destroy()
 
     assert failed_operation["error"]["code"] == "ZonalAllocationFailed"
     assert (failed, throttled) == ("Failed", 429)
-    assert planted == {"allocation_failed": 1, "throttle": 1}
+    assert struck_by_kind == {"allocation_failed": 1, "throttle": 1}

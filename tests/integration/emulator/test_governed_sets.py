@@ -40,8 +40,8 @@ SETTINGS = AzureSettings(
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """Yield an emulator whose machines run nothing."""
-    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow", "--spot-quota", "9600")
-    azure_emulator = Emulator(tmp_path_factory.mktemp("azure"), *quick)
+    flags = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow", "--spot-quota", "9600")
+    azure_emulator = Emulator(tmp_path_factory.mktemp("azure"), *flags)
     azure_emulator.make_group()
     yield azure_emulator
     azure_emulator.stop()

@@ -58,12 +58,12 @@ async def test_orders_are_carried_out_when_they_are_answered(emulator: Emulator)
     vm = machine(emulator)
     first_cuts = order(emulator, "partition", cut=True, to="blob.*", mode="reset").json()["cuts"]
     cuts = order(emulator, "partition", cut=True, to="*:443").json()["cuts"]
-    less = order(emulator, "partition", cut=False, to="blob.*").json()["cuts"]
+    remaining_cuts = order(emulator, "partition", cut=False, to="blob.*").json()["cuts"]
     remaining = order(emulator, "partition", cut=False).json()["cuts"]
     disk = order(emulator, "disk", bytes_per_second=1000).status_code
 
-    assert (first_cuts, less, remaining) == ({"blob.*": "reset"}, {"*:443": "drop"}, {})
-    assert cuts == first_cuts | less
+    assert (first_cuts, remaining_cuts, remaining) == ({"blob.*": "reset"}, {"*:443": "drop"}, {})
+    assert cuts == first_cuts | remaining_cuts
     assert disk == 200
     assert (Path(vm["folder"]) / "harm.obeyed").read_text() == "5"
 

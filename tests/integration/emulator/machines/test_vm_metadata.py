@@ -101,11 +101,11 @@ async def test_what_it_cannot_answer_it_refuses_in_azures_form(
 async def test_a_request_that_may_have_been_forwarded_is_refused(inside: Inside) -> None:
     _, vm = next(iter(inside.fabric.instances()))
     url = f"{inside.fabric.metadata_url(vm)}/metadata/instance?api-version={NEWEST}"
-    bare = await inside.metadata.get(url)
+    without_header = await inside.metadata.get(url)
     forwarded = await inside.metadata.get(url, headers=TOLD | {"X-Forwarded-For": "10.0.0.1"})
 
-    assert [bare.status_code, forwarded.status_code] == [400, 400]
-    assert "metadata header not specified" in bare.json()["error"]
+    assert [without_header.status_code, forwarded.status_code] == [400, 400]
+    assert "metadata header not specified" in without_header.json()["error"]
 
 
 async def test_the_sixth_request_within_a_second_is_one_too_many(inside: Inside) -> None:
