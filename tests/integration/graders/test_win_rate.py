@@ -97,11 +97,11 @@ def judge(folder: Path) -> RewardModelJudge:
 def test_an_answer_is_worth_the_same_whoever_is_graded_beside_it(judge: RewardModelJudge) -> None:
     texts = [f"1 plus 1 is {n}." + " Indeed." * (n % 3) for n in range(AT_ONCE + 3)]
     answers = [ModelAnswer(text, {}, CHAT) for text in texts]
-    together = [grade.score for grade in judge.grade(answers)]
-    alone = [judge.grade([answer])[0].score for answer in answers]
+    batch_scores = [grade.score for grade in judge.grade(answers)]
+    single_scores = [judge.grade([answer])[0].score for answer in answers]
 
-    assert together == pytest.approx(alone, abs=1e-5)
-    assert len({round(score, 6) for score in together}) > AT_ONCE
+    assert batch_scores == pytest.approx(single_scores, abs=1e-5)
+    assert len({round(score, 6) for score in batch_scores}) > AT_ONCE
 
 
 def test_a_formula_may_weigh_it_against_other_graders(
