@@ -97,12 +97,12 @@ async def test_the_sweep_deletes_what_no_live_attempt_owns(
     await world.cloud.create(type(spec)(**vars(spec) | {"name": "rk-nobodys"}))
     world.clock.advance(minutes=10)
 
-    swept = await world.orphans.run_once()
+    deleted = await world.orphans.run_once()
     for _ in range(40):
         world.clock.advance(minutes=1)
         await world.orphans.run_once()
 
-    assert swept == ["rk-nobodys"]
+    assert deleted == ["rk-nobodys"]
     assert "leak.will_not_die" not in caplog.messages
     with pytest.raises(ScaleSetNotFound):
         await world.cloud.get("rk-nobodys")

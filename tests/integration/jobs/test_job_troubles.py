@@ -140,7 +140,7 @@ async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_
     world.cloud.sold_out.add(SPOT)
     response = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
     await world.tick(8)
-    waiting, attempts = await world.job(job_id), await world.attempts_of(job_id)
+    pending_job, attempts = await world.job(job_id), await world.attempts_of(job_id)
     world.cloud.sold_out.clear()
     next_number = await train(world, await boot(world, job_id), step=3)
 
@@ -150,7 +150,7 @@ async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_
     assert [r.levelname for r in caplog.records if r.message == "job.paused"] == ["ERROR"]
     assert attempt_count == count_after == 4
     assert response.status_code == 200
-    assert waiting["phase"] != "paused"
+    assert pending_job["phase"] != "paused"
     assert "no_capacity" in {attempt["outcome"] for attempt in attempts}
     assert next_number > number
     assert (await world.job(job_id))["status"] == "running"

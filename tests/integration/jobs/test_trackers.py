@@ -78,14 +78,14 @@ async def test_the_mlflow_of_a_workspace_gets_every_job_in_one_experiment_or_its
 ) -> None:
     parts = replace(world.parts, trackers=frozenset({"mlflow"}), mlflow_experiment="rekindle")
     world.http = client(make_app(parts))
-    silent, named_job = await world.submit(), await world.submit(integrations=[MLFLOW], seed=2)
+    default_job, named_job = await world.submit(), await world.submit(integrations=[MLFLOW], seed=2)
     server = MlflowServer()
-    for job in (silent, named_job):
+    for job in (default_job, named_job):
         await measure(world, job, range(1, 4))
     world.clock.advance(seconds=1)
     await runs(world, Mlflow.at("http://mlflow", "", server)).run_once()
 
-    assert [integration["mlflow"]["experiment"] for integration in silent["integrations"]] == [
+    assert [integration["mlflow"]["experiment"] for integration in default_job["integrations"]] == [
         "rekindle"
     ]
     assert named_job["integrations"] == [MLFLOW]
