@@ -248,12 +248,12 @@ class Hostile:
             node.told_at = now
         node.told = kind
         assert node.told_at is not None or kind is DirectiveKind.CARRY_ON
-        waited = now - (node.told_at or now)
+        silence = now - (node.told_at or now)
         if kind is DirectiveKind.START:
             node.phase, node.generation = NodePhase.RUNNING, number
         elif node.phase is NodePhase.RUNNING and not life.deaf:
             saves = kind is DirectiveKind.CHECKPOINT_AND_STOP
-            if waited >= timedelta(seconds=life.seconds_to_save if saves else 10):
+            if silence >= timedelta(seconds=life.seconds_to_save if saves else 10):
                 node.phase = NodePhase.STOPPED
                 life.kept = int(life.done) if saves else life.kept
 

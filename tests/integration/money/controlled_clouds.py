@@ -93,8 +93,8 @@ class ControlledEmulator:
         for name in sorted({s.name for s in sets} - self._known):
             self._known.add(name)
             if seconds := self.lag.total_seconds():
-                hidden = {"status": 404, "code": "ResourceNotFound", "path": f"{_SETS}/{name}"}
-                await self._tell("faults", kind="error", method="GET", seconds=seconds, **hidden)
+                fault = {"status": 404, "code": "ResourceNotFound", "path": f"{_SETS}/{name}"}
+                await self._tell("faults", kind="error", method="GET", seconds=seconds, **fault)
 
     def machines(self) -> dict[str, set[str]]:
         vm_ids: dict[str, set[str]] = {}
@@ -105,15 +105,15 @@ class ControlledEmulator:
 
     def bill(self, machine_cost: Decimal) -> list[tuple[str, Decimal]]:
         """Return the cost of machines that were allocated."""
-        before, self._ordered, billed = self._ordered, {}, []
+        before, self._ordered, charges = self._ordered, {}, []
         for scale_set, instance in self.inside.fabric.instances():
             key = (scale_set.name, instance.vm_id)
             amount = before.get(key, Decimal(0)) + machine_cost
             if instance.phase == "creating":
                 self._ordered[key] = amount
             else:
-                billed.append((scale_set.name, amount))
-        return billed
+                charges.append((scale_set.name, amount))
+        return charges
 
     async def _tell(self, action: str, **members: Any) -> None:  # noqa: ANN401 - JSON
         response = await self.inside.metadata.post(f"/_emulator/{action}", json=members)
@@ -128,10 +128,10 @@ async def emulated(folder: Path, clock: Clock) -> AsyncIterator[ControlledEmulat
     """Yield an emulator whose machines run nothing, and the adapter on it."""
     async with (
         emulator_inside(folder, clock, spot_quota=_CORES) as inside,
-        over_tls(inside) as reached,
+        over_tls(inside) as metadata,
     ):
         await inside.make_group()
-        cloud = sign_in(reached, "test")
+        cloud = sign_in(metadata, "test")
         try:
             yield ControlledEmulator(cloud=cloud, inside=inside)
         finally:

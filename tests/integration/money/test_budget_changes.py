@@ -113,13 +113,13 @@ async def test_two_concurrent_changes_of_terms_are_both_kept(world: World) -> No
 
 
 async def test_a_job_that_is_late_already_can_be_given_more_money(world: World) -> None:
-    soon = int((world.clock() + timedelta(minutes=5)).timestamp())
-    limits = {"deadline": soon, "on_deadline_risk": "notify", "nodes": 2}
+    deadline = int((world.clock() + timedelta(minutes=5)).timestamp())
+    limits = {"deadline": deadline, "on_deadline_risk": "notify", "nodes": 2}
     job = (await world.submit(infrastructure=limits))["id"]
     world.clock.advance(minutes=10)
 
     change = await patch_terms(world, job, budget={"amount": "90"})
-    later_but_past = await patch_terms(world, job, deadline=soon + 1)
+    later_but_past = await patch_terms(world, job, deadline=deadline + 1)
 
     assert change.status_code == 200, change.text
     assert later_but_past.status_code == 400

@@ -151,12 +151,12 @@ async def test_a_job_whose_machines_azure_does_not_list_waits_until_azure_answer
     job = await world.submit(infrastructure=with_budget("60"))
     world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
     await world.tick(80, seconds=180)
-    waiting = await world.job(job["id"])
+    pending_job = await world.job(job["id"])
     world.cloud.fail_next = []
     await world.tick(20, seconds=180)
 
-    assert waiting["status"] == "queued"
-    assert "reserved until other machines" in waiting["status_reason"]["message"]
+    assert pending_job["status"] == "queued"
+    assert "reserved until other machines" in pending_job["status_reason"]["message"]
     codes = await world.event_codes(job["id"])
     assert not {"job.budget_exhausted", "job.budget_passed"} & set(codes)
     assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
@@ -168,14 +168,14 @@ async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     first, nodes, number = await start_job(world, nodes=2)
     second = await world.submit()
     await world.tick(3)
-    waiting = await world.job(second["id"])
+    pending_job = await world.job(second["id"])
 
     await train_on(world, nodes, number, minutes=56)
     sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
     stopped = await sweep.run_once()
     await world.tick(1, seconds=1)
 
-    assert "reserved until other machines" in waiting["status_reason"]["message"]
+    assert "reserved until other machines" in pending_job["status_reason"]["message"]
     assert stopped == [first]
     assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert "job.budget_threshold" in await world.event_codes(first)
@@ -300,9 +300,9 @@ async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_t
     counts.append(await watch.run_once())
 
     async with world.engine.connect() as conn:
-        billed = await ledger.of_job(conn, job)
+        ledger_rows = await ledger.of_job(conn, job)
     assert (before, counts) == ([], [1, 0])
-    assert [(r.hourly, r.on_demand_hourly) for r in billed] == [
+    assert [(r.hourly, r.on_demand_hourly) for r in ledger_rows] == [
         (higher_price.hourly, higher_price.on_demand_hourly)
     ] * 2
 
@@ -316,8 +316,8 @@ LOCAL = Allowance(
 @pytest.fixture
 async def local(world: World) -> AsyncIterator[World]:
     """Yield a world whose machines start in 15 seconds and are deleted within a minute."""
-    quick = replace(world.parts.plan_defaults, recovery_seconds=15.0)
-    world.parts = replace(world.parts, plan_defaults=quick, allowance=LOCAL)
+    defaults = replace(world.parts.plan_defaults, recovery_seconds=15.0)
+    world.parts = replace(world.parts, plan_defaults=defaults, allowance=LOCAL)
     world.attempts = replace(world.attempts, allowance=LOCAL)
     prepared = preparation(world.parts)
     world.jobs = replace(world.jobs, preparation=prepared, allowance=LOCAL)

@@ -83,10 +83,10 @@ async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -
     directive = await nodes[0].hear()
     await stop_nodes(world, job["id"], nodes, number)
 
-    placed = await world.attempts_of(job["id"])
+    attempts = await world.attempts_of(job["id"])
 
     assert directive.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert [a["capacity"] for a in placed] == ["spot", "on_demand"]
+    assert [a["capacity"] for a in attempts] == ["spot", "on_demand"]
     assert "job.deadline_at_risk" in await world.event_codes(job["id"])
 
 
@@ -121,8 +121,8 @@ async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_ev
     world.clock.advance(seconds=61)
     await world.tick(8)
 
-    placed = await world.attempts_of(job["id"])
-    assert [a["capacity"] for a in placed] == ["spot", "spot"]
+    attempts = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in attempts] == ["spot", "spot"]
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
 
 
@@ -143,11 +143,11 @@ async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(wor
     await set_region_quota(world, queue, machines=2, other_machines=2)
     job = await request_job(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
     await run_queue(world, queue, times=4)
-    waiting = await world.job(job["id"])
+    pending_job = await world.job(job["id"])
     world.clock.advance(hours=1, minutes=51)
     await run_queue(world, queue, times=4)
 
-    assert waiting["queue"]["code"] == "region_cores"
+    assert pending_job["queue"]["code"] == "region_cores"
     assert (await world.job(job["id"]))["status"] == "cancelled"
     assert await world.attempts_of(job["id"]) == []
 
@@ -198,11 +198,11 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     directive = await nodes[0].hear()
     await stop_nodes(world, job["id"], nodes, number)
 
-    placed = await world.attempts_of(job["id"])
+    attempts = await world.attempts_of(job["id"])
     assert capacity == [False, True]
     assert directive.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert [a["capacity"] for a in placed] == ["on_demand", "spot"]
-    assert placed[0]["reason"].startswith(RETURNS_TO_SPOT)
+    assert [a["capacity"] for a in attempts] == ["on_demand", "spot"]
+    assert attempts[0]["reason"].startswith(RETURNS_TO_SPOT)
     assert (await world.event_codes(job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
@@ -233,14 +233,14 @@ async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world:
     job, nodes, number = await run_late(world)
     await world.tick(2, seconds=1)
     await stop_nodes(world, job["id"], nodes, number)
-    restarted = await boot(world, job["id"])
-    number = await train(world, restarted, step=3)
+    new_nodes = await boot(world, job["id"])
+    number = await train(world, new_nodes, step=3)
     world.clock.advance(minutes=2)  # on demand may be asked for again
-    await say_all(restarted, NodePhase.RUNNING, number, step=3)
+    await say_all(new_nodes, NodePhase.RUNNING, number, step=3)
     await world.tick(3, seconds=31)
 
-    placed = await world.attempts_of(job["id"])
-    assert [a["capacity"] for a in placed] == ["spot", "on_demand", "spot"]
-    assert [a["outcome"] for a in placed][1:] == ["no_capacity", None]
-    assert placed[-1]["state"] == "running"
+    attempts = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in attempts] == ["spot", "on_demand", "spot"]
+    assert [a["outcome"] for a in attempts][1:] == ["no_capacity", None]
+    assert attempts[-1]["state"] == "running"
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1

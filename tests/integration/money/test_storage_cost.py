@@ -122,12 +122,12 @@ async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World
 
 async def test_a_look_that_comes_too_late_writes_nothing(world: World) -> None:
     job = await finish_job(world)
-    slow_meters, quick = make_meters(world, PRICES), make_meters(world, PRICES)
+    slow_meters, quick_meters = make_meters(world, PRICES), make_meters(world, PRICES)
 
     async with world.engine.begin() as conn:
         (claim,) = await storage_cost.claim_due(conn, world.clock(), 1)
     world.clock.advance(seconds=30)  # the lease is over
-    assert await quick.run_once() == 1
+    assert await quick_meters.run_once() == 1
     with pytest.raises(Exception, match="storage_meters"):
         async with world.engine.begin() as conn:
             await storage_cost.record(conn, claim, [], world.clock(), world.clock())
@@ -195,8 +195,8 @@ async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: Wo
     job, files = await make_model(dear, AccessTier.HOT)
 
     async def named() -> tuple[str, str]:
-        lying = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
-        return lying["a_month"], (await read_cost(dear, job))["storage_a_month"]
+        storage_view = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
+        return storage_view["a_month"], (await read_cost(dear, job))["storage_a_month"]
 
     initial = await named()
     await make_meters(dear, PRICES).run_once()
@@ -211,8 +211,10 @@ async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: Wo
 
 async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
     job, files = await make_model(dear, AccessTier.ARCHIVE)
-    lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}
-    standard, high = (quote_rehydration([lying[files[1]]], p, DEAR).cost for p in ArchivePriority)
+    blobs = {b.name: b for b in await dear.store.list_stored(job, "models/")}
+    standard_cost, high_cost = (
+        quote_rehydration([blobs[files[1]]], p, DEAR).cost for p in ArchivePriority
+    )
     dear.store.slow_archive = True
     before = await move_model(dear, job, tier="hot")
     await carry_out(dear)
@@ -222,8 +224,8 @@ async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) ->
     after = await move_model(dear, job, tier="hot", priority="high")
     repeated = await move_model(dear, job, tier="hot", priority="high")
 
-    assert high > 2 * standard
-    assert after - before == pytest.approx(high - standard, abs=ROUNDED)
+    assert high_cost > 2 * standard_cost
+    assert after - before == pytest.approx(high_cost - standard_cost, abs=ROUNDED)
     assert repeated == after == await paid_charges(dear, job)
 
 
