@@ -97,7 +97,7 @@ async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
     hook = Hook(at=1, harm=Harm.DEADLOCK, then=second_harm)
     struck = Writes(engine=HookedEngine(engine, hook), now=clock)
     sound = Writes(engine=engine, now=clock)
-    doing = asyncio.ensure_future(_evict(struck, claims))
+    eviction = asyncio.ensure_future(_evict(struck, claims))
 
     if second_harm is Harm.LATE:
         await hook.stopped.wait()
@@ -107,7 +107,7 @@ async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
         await _evict(sound, [(c, r) for c, r in late_claims if r.state is AttemptState.RUNNING])
         hook.stalled.clear()
         hook.released.set()
-    results = await doing
+    results = await eviction
     failed_claims = [
         c for c, d in zip(claims, results, strict=True) if isinstance(d, OperationalError)
     ]
@@ -176,11 +176,11 @@ async def test_in_a_batch_only_the_generation_of_a_lost_lease_does_not_open(
     for job_id, head in (("job-1", empty_head), ("job-2", empty_head), ("job-3", saved_head)):
         await store.create_container(job_id)
         await store.write(job_id, HEAD, head.to_json().encode())
-    opens = GenerationOpener(engine=engine, store=store, now=clock)
+    opener = GenerationOpener(engine=engine, store=store, now=clock)
 
     results = await asyncio.gather(
         *(
-            opens.open(
+            opener.open(
                 claim,
                 row,
                 OpenGeneration(nodes=(node_view(nodes_by_attempt[row.id], present=True),)),

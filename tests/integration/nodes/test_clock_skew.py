@@ -76,11 +76,11 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
     await world.call("POST", f"{JOBS}/{first}/cancel")
     await world.tick(4, seconds=1)
     await set_region_quota(world, right, machines=4)
-    let_in = await right.run_once()
+    admitted = await right.run_once()
     async with world.engine.connect() as conn:
         cores = (await quotas.regions(conn, world.clock()))[SPOT.region]
 
-    assert let_in == 1
+    assert admitted == 1
     assert cores.limit == 4 * CORES
     assert (await world.job(second))["queue"] is None
 

@@ -88,16 +88,16 @@ async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
     at = Door(why=SHUT if shut else "")
     probe = reach(world, at)
     await pass_time(world, probe, 60)
-    _, in_between = await state(world, job_id)
+    _, middle_state = await state(world, job_id)
     at.why = ""
     await pass_time(world, probe, 60)
 
-    assert in_between == (None if shut else "unresponsive")
+    assert middle_state == (None if shut else "unresponsive")
     assert (await state(world, job_id))[1] == "unresponsive"  # the ingress is open now
 
 
 async def test_the_ingress_is_not_probed_while_heartbeats_arrive(world: World) -> None:
-    silent, _, _ = await start_job(world)
+    silent_job, _, _ = await start_job(world)
     _, nodes, number = await start_job(world)
     at = Door(why=SHUT)
     probe = reach(world, at)
@@ -106,7 +106,7 @@ async def test_the_ingress_is_not_probed_while_heartbeats_arrive(world: World) -
         await pass_time(world, probe, 1)
 
     assert at.probes == 0
-    assert (await state(world, silent))[1] == "unresponsive"
+    assert (await state(world, silent_job))[1] == "unresponsive"
 
 
 async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_no_longer(
@@ -115,10 +115,10 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
     job_id, _, _ = await start_job(world)
     probe = reach(world, Door(why=SHUT))
     await pass_time(world, probe, 200)
-    _, in_between = await state(world, job_id)
+    _, middle_state = await state(world, job_id)
     await pass_time(world, probe, 45)
 
-    assert in_between is None
+    assert middle_state is None
     assert (await state(world, job_id))[1] == "unresponsive"
 
 

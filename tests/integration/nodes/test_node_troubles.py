@@ -103,8 +103,8 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
         world.clock.advance(seconds=wait)
         now = world.clock().timestamp()
         started = Span(name="start_supervisor", started_at=now - 2, ended_at=now - 1)
-        took = 0.3 * number  # so much longer it took to come
-        await _boot_again(world, node, f"boot-{number + 2}", now - took, boot, started)
+        delay = 0.3 * number  # so much longer it took to come
+        await _boot_again(world, node, f"boot-{number + 2}", now - delay, boot, started)
 
     names = [s["name"] for s in await _spans(world, node)]
     assert names == ["vm_boot", "start_supervisor", "start_supervisor"]

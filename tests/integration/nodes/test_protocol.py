@@ -162,8 +162,8 @@ async def poll_directive(http: httpx.AsyncClient, node: ScriptedNode, **params: 
 
 async def until_subscribed(world: World, polls: int) -> None:
     async def count() -> int:
-        waiting = world.listener._waiting.items()
-        return sum(len(events) for topic, events in waiting if topic.startswith("node:"))
+        waiters = world.listener._waiting.items()
+        return sum(len(events) for topic, events in waiters if topic.startswith("node:"))
 
     await until(count, lambda n: n == polls, interval=0.01)
 
@@ -174,13 +174,13 @@ async def test_a_directive_wakes_a_long_poll_within_a_second(
     nodes = await boot_job(world)
     assert nodes[0].seat is not None
     loop = asyncio.get_running_loop()
-    waiting = asyncio.create_task(poll_directive(polled, nodes[0]))
+    waiter = asyncio.create_task(poll_directive(polled, nodes[0]))
     await until_subscribed(world, 1)
     async with world.engine.begin() as conn:
         await node_rows.direct_all(conn, {nodes[0].seat.node_id: (DirectiveKind.STOP, 1)})
     started_at = loop.time()
 
-    directive = await waiting
+    directive = await waiter
 
     assert (directive.kind, directive.number) == (DirectiveKind.STOP, 1)
     assert loop.time() - started_at < 1.0
@@ -190,12 +190,12 @@ async def test_a_hundred_long_polls_hold_no_connection(
     world: World, polled: httpx.AsyncClient
 ) -> None:
     nodes = await boot_job(world)
-    waiting = [asyncio.create_task(poll_directive(polled, nodes[0])) for _ in range(100)]
+    polls = [asyncio.create_task(poll_directive(polled, nodes[0])) for _ in range(100)]
     await until_subscribed(world, 100)
 
     assert (await world.call("GET", JOBS)).status_code == 200
     await world.tick()
-    assert {d.kind for d in await asyncio.gather(*waiting)} == {DirectiveKind.START}
+    assert {d.kind for d in await asyncio.gather(*polls)} == {DirectiveKind.START}
 
 
 async def test_without_news_a_long_poll_says_carry_on_and_renews_the_time_to_stop(
@@ -232,11 +232,11 @@ async def test_grants_are_renewed_when_half_their_life_is_over_then_hourly(world
         directive = await poll_directive(http, node)
         renewed_at = world.clock().timestamp()
         world.clock.advance(minutes=5)
-        between = await poll_directive(http, node)  # old grants alone are no news
+        directive_between = await poll_directive(http, node)  # old grants alone are no news
         world.clock.advance(minutes=55)
         hourly = await poll_directive(http, node)
 
     assert directive.grants is not None
     assert directive.grants.expires_at > renewed_at + 23 * 3600
-    assert between.grants is None
+    assert directive_between.grants is None
     assert hourly.grants is not None

@@ -46,8 +46,8 @@ async def _three(engine: AsyncEngine, clock: Clock) -> None:
         for n in (1, 2, 3):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}", **values)
-        third = update(tables.attempts).where(tables.attempts.c.id == "att-3")
-        await conn.execute(third.values(state="terminating", outcome="evicted"))
+        is_third = update(tables.attempts).where(tables.attempts.c.id == "att-3")
+        await conn.execute(is_third.values(state="terminating", outcome="evicted"))
 
 
 @pytest.mark.usefixtures("_three")
@@ -87,7 +87,7 @@ async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
 ) -> None:
     await register_together(engine, clock, machine("att-1", "vm-a"))
 
-    same, repeated, new, unseen, ended_attempt, unknown = await register_together(
+    same, repeated, new, unseen_vm, ended_attempt, unknown = await register_together(
         engine,
         clock,
         machine("att-1", "vm-a"),
@@ -102,7 +102,7 @@ async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
         result.node.epoch for result in (same, repeated, new) if isinstance(result, Standing)
     ]
     assert standing == [1, 2, 1]
-    assert unseen is None
+    assert unseen_vm is None
     assert (type(ended_attempt), type(unknown)) == (Gone, Gone)
     assert await registration_messages(engine) == [
         "Node vm-a registered",

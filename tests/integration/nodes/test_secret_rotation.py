@@ -71,10 +71,10 @@ async def test_a_secret_that_is_gone_opens_nothing(
     await at(new, replicas["new one signs"]).register()
 
     for name, statuses in (("old one gone", (401, 200)), ("before", (200, 401))):
-        met = [
+        status_codes = [
             (await at(node, replicas[name]).say(NodePhase.READY)).status_code for node in (old, new)
         ]
-        assert tuple(met) == statuses, name
+        assert tuple(status_codes) == statuses, name
     assert (await at(old, replicas["old one gone"]).register()).status_code == 401
 
 
