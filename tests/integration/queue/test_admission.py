@@ -92,11 +92,16 @@ async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) ->
 async def test_a_queued_job_shows_its_place_reason_and_times(world: World) -> None:
     queue = limit_projects(world, ONE)
     await submit_job(world)
-    low, high = await submit_job(world, priority="low"), await submit_job(world, priority="high")
+    low_job, high_job = (
+        await submit_job(world, priority="low"),
+        await submit_job(world, priority="high"),
+    )
     await queue.run_once()
 
-    view, now = await world.job(low), int(world.clock().timestamp())
-    (listed_job,) = [j for j in (await world.call("GET", JOBS)).json()["data"] if j["id"] == low]
+    view, now = await world.job(low_job), int(world.clock().timestamp())
+    (listed_job,) = [
+        j for j in (await world.call("GET", JOBS)).json()["data"] if j["id"] == low_job
+    ]
 
     assert (view["status"], view["phase"]) == ("queued", "queued")
     assert view["status_reason"] == {
@@ -115,7 +120,7 @@ async def test_a_queued_job_shows_its_place_reason_and_times(world: World) -> No
     }
     assert view["created_at"] <= view["queue"]["since"] <= now
     assert listed_job["queue"]["position"] == 2
-    assert (await world.job(high))["queue"]["position"] == 1
+    assert (await world.job(high_job))["queue"]["position"] == 1
     assert view["infrastructure"]["priority"] == "low"
 
 
@@ -137,12 +142,12 @@ async def test_a_pause_gives_the_place_back_and_a_resumed_job_waits_again(world:
     await world.call("POST", f"{JOBS}/{first}/pause")
     await world.tick(4)
     await run_queue(world, queue)
-    let_in = await count_attempts(world, second)
+    attempt_count = await count_attempts(world, second)
     await world.call("POST", f"{JOBS}/{first}/resume")
     await world.tick(3)
     await run_queue(world, queue)
 
-    assert let_in == 1
+    assert attempt_count == 1
     assert await count_attempts(world, first) == 1, "it was let in once, before the pause"
     assert (await world.job(first))["queue"]["position"] == 1
 
@@ -163,14 +168,14 @@ async def test_a_large_gang_is_admitted_though_small_jobs_keep_coming(world: Wor
     queue = admissions(world)
     await set_region_quota(world, queue, machines=4)
     runs = await submit_job(world)
-    large = await submit_job(world, nodes=4)
+    large_job = await submit_job(world, nodes=4)
     await run_queue(world, queue)
-    reason = (await world.job(large))["status_reason"]
+    reason = (await world.job(large_job))["status_reason"]
     world.clock.advance(seconds=RESERVATION_DELAY.total_seconds())
     await queue.read_cores()
     small_job = await submit_job(world)
     await run_queue(world, queue)
-    first, behind = [await world.job(job) for job in (large, small_job)]
+    first, behind = [await world.job(job) for job in (large_job, small_job)]
     await world.call("POST", f"{JOBS}/{runs}/cancel")
     await run_queue(world, queue, 6, seconds=60)
 
@@ -178,7 +183,10 @@ async def test_a_large_gang_is_admitted_though_small_jobs_keep_coming(world: Wor
     assert reason["message"].endswith("it needs 384 Spot cores in eastus, and 192 of 384 are free.")
     assert (behind["queue"]["code"], behind["phase"]) == ("larger_job", "queued")
     assert behind["forecast"]["let_in"]["p50"] > first["forecast"]["let_in"]["p50"] + 300
-    assert (await count_attempts(world, large), await count_attempts(world, small_job)) == (1, 0)
+    assert (await count_attempts(world, large_job), await count_attempts(world, small_job)) == (
+        1,
+        0,
+    )
 
 
 async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: World) -> None:
@@ -226,25 +234,29 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
     await set_region_quota(world, queue, machines=2)
     second, third = await submit_job(world), await submit_job(world)
     await queue.run_once()
-    first_view, soon, last_forecast = [await world.job(job) for job in (first, second, third)]
+    first_view, second_view, last_forecast = [
+        await world.job(job) for job in (first, second, third)
+    ]
     async with world.engine.begin() as conn:
         condition = queue_tables.queue.c.job_id == second
         await conn.execute(update(queue_tables.queue).where(condition).values(code=WaitReason.JOBS))
     world.clock.advance(seconds=6)  # answers are kept for 5
     past = await world.job(third)
     world.clock.advance(seconds=6)
-    with monkeypatch.context() as few:
-        few.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
+    with monkeypatch.context() as patches:
+        patches.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
         batch = (await world.job(third))["forecast"]
     await set_region_quota(world, queue, machines=4, other_machines=4)
     await queue.run_once()
     never = await world.job(second)
 
-    assert soon["phase"] == "waiting_capacity"
+    assert second_view["phase"] == "waiting_capacity"
     finish_at = first_view["forecast"]["finish"]
-    assert soon["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"], abs=2)
-    assert soon["estimated_finish"] > finish_at["p50"] + 300
-    assert last_forecast["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
+    assert second_view["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"], abs=2)
+    assert second_view["estimated_finish"] > finish_at["p50"] + 300
+    assert (
+        last_forecast["forecast"]["let_in"]["p50"] > second_view["forecast"]["let_in"]["p50"] + 300
+    )
     assert past["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"] + 6, abs=2)
     assert (batch["let_in"], batch["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
     assert never["estimated_finish"] is None
@@ -327,7 +339,7 @@ async def test_cores_are_counted_once_whatever_is_committed_between_two_statemen
 
     async with engine.connect() as conn:
         event.listen(conn.sync_connection, "before_cursor_execute", meanwhile)
-        counted = await quotas.regions(conn, clock())
+        region_quotas = await quotas.regions(conn, clock())
 
     assert count >= which
-    assert counted[SPOT.region].own == GANG
+    assert region_quotas[SPOT.region].own == GANG

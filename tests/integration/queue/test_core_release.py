@@ -52,11 +52,11 @@ async def test_the_first_of_two_evicted_gangs_that_no_longer_fit_resumes_at_once
     await evict_after_training(world, first, second)
     await set_region_quota(world, queue, machines, other_machines)
     await run_queue(world, queue, times=4)
-    at_once = (await count_attempts(world, first), await count_attempts(world, second))
+    counts = (await count_attempts(world, first), await count_attempts(world, second))
     await pass_time(world, queue)
     waiting_job = await world.job(second)
 
-    assert at_once == (2, 1)
+    assert counts == (2, 1)
     assert await count_attempts(world, second) == 1
     assert waiting_job["queue"]["code"] == "region_cores"
     assert (

@@ -53,12 +53,14 @@ async def test_a_job_that_waits_is_done_later_the_longer_it_waits_and_costs_no_m
     first_job = await world.submit()
     finish_seconds = seconds_to_finish(world, await world.job(first_job["id"]))
     young = await submit_refused(world, minutes=4)
-    soon = seconds_to_finish(world, young)
+    young_forecast = seconds_to_finish(world, young)
     old = await submit_refused(world, minutes=90)
     late_forecast = seconds_to_finish(world, old)
 
-    assert finish_seconds["p50"] + 600 < soon["p50"] < late_forecast["p50"]
-    assert late_forecast["p90"] - late_forecast["p10"] > soon["p90"] - soon["p10"]
+    assert finish_seconds["p50"] + 600 < young_forecast["p50"] < late_forecast["p50"]
+    assert (
+        late_forecast["p90"] - late_forecast["p10"] > young_forecast["p90"] - young_forecast["p10"]
+    )
     assert young["estimated_finish"] == young["forecast"]["finish"]["p50"]
     assert young["cost"]["forecast_total"] == first_job["cost"]["forecast_total"]
 
@@ -76,19 +78,19 @@ async def test_a_job_that_will_buy_on_demand_in_time_waits_no_longer_than_it_may
 
 async def around_of(world: World, job: str) -> JobOverview:
     async with world.engine.connect() as conn:
-        whose = text("select project_id from jobs where id = :job")
-        position = (await conn.execute(whose, {"job": job})).scalar_one()
-        around = await job_facts.find_overview(conn, job, position, world.clock())
-    assert around is not None
-    return around
+        query = text("select project_id from jobs where id = :job")
+        position = (await conn.execute(query, {"job": job})).scalar_one()
+        overview = await job_facts.find_overview(conn, job, position, world.clock())
+    assert overview is not None
+    return overview
 
 
 async def wait_at(world: World, job: str, spot: str) -> RemainingTime | None:
     """With Spot at another price than the plan's."""
     price = Price(hourly=Decimal(spot), on_demand_hourly=PRICE.on_demand_hourly)
-    around = await around_of(world, job)
+    overview = await around_of(world, job)
     now_at = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: price}))
-    return (await now_at.add_forecasts(around, world.clock())).wait
+    return (await now_at.add_forecasts(overview, world.clock())).wait
 
 
 async def test_what_costs_more_than_may_be_paid_is_not_waited_for(world: World) -> None:
@@ -125,18 +127,18 @@ async def test_a_job_that_trains_expects_waits_after_evictions_to_come_and_on_de
     world.clock.advance(seconds=20)
     with statements(world) as second:
         await world.call("GET", path, headers={"cache-control": "no-cache"})
-    around = await around_of(world, job)
-    long_job = replace(around, job=replace(around.job, total_steps=100_000))
+    overview = await around_of(world, job)
+    long_job = replace(overview, job=replace(overview.job, total_steps=100_000))
     forecasts = WaitForecasts(engine=world.engine, prices=FixedPrices({SPOT: PRICE}))
-    spot, paid = [
+    spot, on_demand_offering = [
         await forecasts.add_forecasts(replace(long_job, on_demand=on_demand), world.clock())
         for on_demand in (False, True)
     ]
 
     assert number == 1
     assert spot.finish.p90 > spot.remaining_time.p90 + 3600
-    assert paid.finish == paid.remaining_time
-    assert paid.remaining_time.p50 < spot.remaining_time.p50 < spot.finish.p50
+    assert on_demand_offering.finish == on_demand_offering.remaining_time
+    assert on_demand_offering.remaining_time.p50 < spot.remaining_time.p50 < spot.finish.p50
     assert [sum("UNION" in s for s in statements_seen) for statements_seen in (first, second)] == [
         1,
         0,
@@ -186,6 +188,6 @@ async def test_on_demand_is_asked_for_again_when_its_shortage_ends_though_no_cor
     world.cloud.sold_out.clear()
     await pass_minutes(world, queue, 10)
 
-    placed = await world.attempts_of(urgent)
+    attempts = await world.attempts_of(urgent)
     assert attempt_count == 4
-    assert (placed[-1]["capacity"], placed[-1]["outcome"]) == ("on_demand", None)
+    assert (attempts[-1]["capacity"], attempts[-1]["outcome"]) == ("on_demand", None)
