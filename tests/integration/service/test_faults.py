@@ -155,12 +155,12 @@ async def test_all_machines_of_an_attempt_are_evicted_at_once(cloud: StackInfo) 
 async def test_faults_are_planted_listed_and_taken_back(cloud: StackInfo) -> None:
     first = await faults.arm_fault(cloud, "throttle", count=2)
     await faults.arm_fault(cloud, "quota", region="eastus")
-    planted = [f["kind"] for f in await faults.list_faults(cloud)]
+    fault_kinds = [f["kind"] for f in await faults.list_faults(cloud)]
     await faults.clear_faults(cloud, first)
     remaining = [f["kind"] for f in await faults.list_faults(cloud)]
     await faults.clear_faults(cloud)
 
-    assert (planted, remaining) == (["throttle", "quota"], ["quota"])
+    assert (fault_kinds, remaining) == (["throttle", "quota"], ["quota"])
     assert await faults.list_faults(cloud) == []
     with pytest.raises(TargetNotFound, match="'kind' must be one of"):
         await faults.arm_fault(cloud, "earthquake")

@@ -38,10 +38,10 @@ async def check(*arguments: str, **settings: str) -> tuple[int, str]:
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, errors = await process.communicate()
+    stdout, errors = await process.communicate()
     assert process.returncode is not None
     assert errors == b""
-    return process.returncode, out.decode()
+    return process.returncode, stdout.decode()
 
 
 Look = Callable[..., Awaitable[Mapping[str, SetupCheck]]]
@@ -64,14 +64,14 @@ async def test_a_service_that_would_start_has_nothing_wrong(
     database_url: str, azurite: Azurite
 ) -> None:
     region_storage = json.dumps({"westus3": azurite.near_connection_string})
-    status, out = await check(
+    status, stdout = await check(
         "--json",
         REKINDLE_DATABASE_URL=database_url,
         REKINDLE_STORAGE=azurite.connection_string,
         REKINDLE_REGION_STORAGE=region_storage,
     )
 
-    check_list = json.loads(out)
+    check_list = json.loads(stdout)
     assert (status, [result["remedy"] for result in check_list]) == (0, [""] * 4)
     assert [result["name"] for result in check_list] == [
         "settings",
@@ -83,9 +83,9 @@ async def test_a_service_that_would_start_has_nothing_wrong(
 
 async def test_all_faults_are_reported_at_once_without_secrets() -> None:
     invalid_settings = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
-    status, out = await check(**invalid_settings, REKINDLE_DATABASE_URL=DEAD)
+    status, stdout = await check(**invalid_settings, REKINDLE_DATABASE_URL=DEAD)
 
-    wrong_lines = [line for line in out.splitlines() if line.startswith("wrong ")]
+    wrong_lines = [line for line in stdout.splitlines() if line.startswith("wrong ")]
     assert status == 1
     assert [line.split(":")[0].split()[1] for line in wrong_lines] == [
         "REKINDLE_SECRET_KEY",
@@ -93,7 +93,7 @@ async def test_all_faults_are_reported_at_once_without_secrets() -> None:
         "storage",
     ]
     assert "Connection refused" in wrong_lines[1]
-    assert not any(secret in out for secret in ("short", "open-sesame", "nonsense"))
+    assert not any(secret in stdout for secret in ("short", "open-sesame", "nonsense"))
 
 
 async def test_a_database_without_migrations_is_reported(database_url: str, parts: Look) -> None:

@@ -112,8 +112,8 @@ def test_a_command_on_the_database_needs_its_address_alone(
     alone = run(settings, *arguments.split())
     beside_bad = run(settings | unread, *arguments.split())
 
-    for status, out, errors in (alone, beside_bad):
-        assert (status, message in out) == (0, True), (out, errors)
+    for status, stdout, errors in (alone, beside_bad):
+        assert (status, message in stdout) == (0, True), (stdout, errors)
 
 
 @pytest.mark.parametrize("arguments", ["migrate", "key list"])

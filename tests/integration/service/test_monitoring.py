@@ -80,10 +80,10 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
     await commit(world, job, committed(4, first, "stop"))
     await say_all(nodes, NodePhase.STOPPED, first, step=7)
     await world.tick(2, seconds=1)
-    restarted = await boot(world, job)
-    second = await train(world, restarted, step=8)
+    new_nodes = await boot(world, job)
+    second = await train(world, new_nodes, step=8)
     await commit(world, job, committed(10, second, "final"))
-    await say_all(restarted, NodePhase.FINISHED, second, step=10)
+    await say_all(new_nodes, NodePhase.FINISHED, second, step=10)
     await world.tick(30)
     after = await scrape(world, operator)
 
@@ -103,8 +103,10 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
     assert grown("rekindle_lost_machine_seconds_total", capacity_type="spot") == 3
     assert grown("rekindle_jobs_finished_total", state="succeeded") == 1
     assert grown("rekindle_spent_dollars_total", capacity_type="spot") > 0
-    paid = grown("rekindle_paid_machine_seconds_total", capacity_type="spot")
-    assert 0 <= grown("rekindle_training_machine_seconds_total", capacity_type="spot") <= paid
+    paid_seconds = grown("rekindle_paid_machine_seconds_total", capacity_type="spot")
+    assert (
+        0 <= grown("rekindle_training_machine_seconds_total", capacity_type="spot") <= paid_seconds
+    )
     assert grown("rekindle_attempt_phase_seconds_count", phase="allocate") == 2
     assert grown("rekindle_http_request_seconds_count", **OF_POST) == 1
     assert grown("rekindle_http_request_seconds_count", operation="register", status="2xx") >= 4

@@ -197,12 +197,12 @@ async def test_a_long_sweep_does_not_delay_a_drain(database_url: str, kind: str)
     listener = Listener(driver_url(database_url))
     loop = Loop(listener=listener, stop=asyncio.Event(), drain=0.1)
     whenever = partial(loop.run_on_notice, "topic", 60.0)
-    turning = asyncio.create_task(
+    loop_task = asyncio.create_task(
         whenever("sweep", sweep) if kind == "whenever" else loop.run_every(0.01, "sweep", sweep)
     )
     await asyncio.wait_for(started.wait(), 20)
     loop.stop.set()
-    await asyncio.wait_for(turning, 20)
+    await asyncio.wait_for(loop_task, 20)
 
     assert cut_off.is_set()
 

@@ -35,10 +35,10 @@ async def live(world: World) -> str:
     await commit(world, job, committed(4, first, "stop"))
     await say_all(nodes, NodePhase.STOPPED, first, step=4)
     await world.tick(2, seconds=1)
-    restarted = await boot(world, job)
-    second = await train(world, restarted, step=5)
+    new_nodes = await boot(world, job)
+    second = await train(world, new_nodes, step=5)
     await commit(world, job, committed(10, second, "final"))
-    await say_all(restarted, NodePhase.FINISHED, second, step=10)
+    await say_all(new_nodes, NodePhase.FINISHED, second, step=10)
     await world.tick(30)
     return job
 
