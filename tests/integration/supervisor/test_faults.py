@@ -33,9 +33,9 @@ async def test_saves_wait_out_a_blob_that_is_away_and_the_user_is_told_once(
     node = await scene.run_one("saves", limits=replace(QUICK, delayed=0.3))
     await scene.until(lambda: scene.job.head().newest)
     cable.cut()
-    reached = scene.progress("one")
+    progress = scene.progress("one")
     await scene.until(lambda: _troubles(node))
-    await scene.until(lambda: scene.progress("one") > reached + 20)
+    await scene.until(lambda: scene.progress("one") > progress + 20)
     committed = scene.job.head().newest
     cable.mend()
     await scene.until(lambda: any(t.until for t in _troubles(node)))
@@ -100,19 +100,19 @@ async def test_every_registration_says_by_which_clock_its_spans_are_dated(scene:
 async def test_a_node_that_was_given_up_and_works_on_can_neither_commit_nor_overwrite(
     scene: Scene,
 ) -> None:
-    late, heir = scene.service.add("late"), scene.service.add("heir")
+    late, successor = scene.service.add("late"), scene.service.add("heir")
     scene.start(late)
     await scene.generation(late)
     await scene.trains(late)
     late.cut_off = True  # the service believes that it is gone
-    scene.start(heir)
-    await scene.generation(heir, number=2)
-    await scene.trains(heir)
+    scene.start(successor)
+    await scene.generation(successor, number=2)
+    await scene.trains(successor)
     scene.service.nodes["late"].event = "event-1"  # it saves and uploads, unheard
     await scene.until(lambda: late.acknowledged)
     assert scene.job.head().checkpoints == ()
-    await scene.service.direct(heir, STOP, number=2)
-    await scene.until(lambda: heir.has_said(NodePhase.STOPPED, 2))
+    await scene.service.direct(successor, STOP, number=2)
+    await scene.until(lambda: successor.has_said(NodePhase.STOPPED, 2))
 
     newest = scene.job.newest()
     assert (newest.generation, newest.step) == (2, 10)

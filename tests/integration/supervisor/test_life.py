@@ -14,19 +14,19 @@ STOP = DirectiveKind.CHECKPOINT_AND_STOP
 
 async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:
     scene.job.processes_per_node = 2
-    first_node, two = scene.service.add("one"), scene.service.add("two")
+    first_node, second_node = scene.service.add("one"), scene.service.add("two")
     scene.service.not_seen_yet = 2  # the cloud's list is late
     scene.start(first_node)
-    scene.start(two)
-    await scene.generation(first_node, two)
-    await scene.trains(first_node, two)
-    for node in (first_node, two):
+    scene.start(second_node)
+    await scene.generation(first_node, second_node)
+    await scene.trains(first_node, second_node)
+    for node in (first_node, second_node):
         await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, first_node, two))
+    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, first_node, second_node))
     stopped = scene.job.newest()
     scene.modes |= {"one": "finish", "two": "finish"}
-    await scene.generation(first_node, two, number=2)
-    await scene.until(lambda: _all_said(NodePhase.FINISHED, 2, first_node, two))
+    await scene.generation(first_node, second_node, number=2)
+    await scene.until(lambda: _all_said(NodePhase.FINISHED, 2, first_node, second_node))
 
     assert (stopped.step, stopped.generation, stopped.world_size) == (10, 1, 4)
     head = scene.job.head()
@@ -51,13 +51,13 @@ async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
     await scene.until(lambda: node.acknowledged)
 
     assert scene.job.newest().step == 10
-    sequence_numbers = [beat.seq for beat in node.heartbeats]
+    sequence_numbers = [heartbeat.seq for heartbeat in node.heartbeats]
     assert sequence_numbers == [*range(1, len(sequence_numbers) + 1)], (
         "the service ignores what is not newer"
     )
-    happened = scene.service.happened
+    service_log = scene.service.happened
     order = ["one noticed", "one stopped 1", "one acknowledged"]
-    assert sorted(order, key=happened.index) == order
+    assert sorted(order, key=service_log.index) == order
     assert scene.job.newest().committed_at > 0
     assert node.said.phase is NodePhase.STOPPED
 
@@ -124,14 +124,14 @@ async def test_measurements_wait_out_an_outage(scene: Scene) -> None:
 
 
 async def test_a_save_that_lacks_a_peers_part_is_never_committed(scene: Scene) -> None:
-    first_node, two = scene.service.add("one"), scene.service.add("two")
-    for node in (first_node, two):
+    first_node, second_node = scene.service.add("one"), scene.service.add("two")
+    for node in (first_node, second_node):
         scene.start(node, limits=replace(QUICK, peers=0.5))
     scene.modes["two"] = "torn"
-    await scene.generation(first_node, two)
-    await scene.trains(first_node, two)
-    await scene.service.direct(two, STOP, number=1)
-    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, first_node, two))
+    await scene.generation(first_node, second_node)
+    await scene.trains(first_node, second_node)
+    await scene.service.direct(second_node, STOP, number=1)
+    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, first_node, second_node))
 
     assert scene.job.head().checkpoints == ()
     assert any(n.endswith("rank-00000.json") for n in scene.job.names("checkpoints/"))

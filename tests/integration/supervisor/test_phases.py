@@ -130,11 +130,11 @@ async def test_a_trainer_is_started_while_its_inputs_are_still_fetched(
     node = await scene.run_one()
     work_folder = scene.folder / "one"
     await scene.until(lambda: find_marked_processes(str(work_folder)))
-    waited = not (work_folder / "gen-0001" / "ready").exists()
+    is_waiting = not (work_folder / "gen-0001" / "ready").exists()
     cable.mend()
     await scene.trains(node)
 
-    assert waited
+    assert is_waiting
     assert [s.name for h in node.heartbeats for s in h.spans].count("wait_for_nodes") >= 1
 
 

@@ -40,9 +40,9 @@ async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scen
     assert "restarted" in node.said.error
     assert (node.said.epoch, scene.node("one").directive) == (2, 1)
     await _terminate(second)
-    happened = scene.service.happened
-    assert "one failed 1" not in happened
-    assert "one running 1" not in happened[happened.index("one stopped 1") :]
+    service_log = scene.service.happened
+    assert "one failed 1" not in service_log
+    assert "one running 1" not in service_log[service_log.index("one stopped 1") :]
 
 
 async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(scene: Scene) -> None:

@@ -117,13 +117,13 @@ class TestCommit:
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
         await _saved(container, folder)  # and then it was killed
-        heir = Committer(container, GENERATION, NodeClock())
+        successor = Committer(container, GENERATION, NodeClock())
 
-        assert await heir.expect_earlier_saves() is None
-        (entry,) = await heir.commit_complete()
+        assert await successor.expect_earlier_saves() is None
+        (entry,) = await successor.commit_complete()
         assert _head(client).checkpoints == (entry,)
-        await heir.expect_earlier_saves()
-        assert heir.is_idle  # what HEAD names is not committed twice
+        await successor.expect_earlier_saves()
+        assert successor.is_idle  # what HEAD names is not committed twice
 
     async def test_measurements_that_nobody_has_heard_are_left_beside_the_checkpoint(
         self, container: Flaky, client: ContainerClient, folder: RunDir

@@ -160,13 +160,13 @@ async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> No
 async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: Path) -> None:
     fetchers, before = FetchProcesses(patience=2.0), set(below_children())
     access = BlobAccess(fetchers)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        unreachable = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
-        waiting = asyncio.create_task(fetchers.receive(unreachable))
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        unreachable = part(f"http://127.0.0.1:{silent_server.getsockname()[1]}/a/c?s=1", into)
+        waiter = asyncio.create_task(fetchers.receive(unreachable))
         await until_true(lambda: set(below_children()) - before)
         hung = set(below_children()) - before
         with pytest.raises(BlobUnavailableError, match="into"):
-            await waiting
+            await waiter
     await access.receive(part(url, into), in_subprocess=True)
     access.close()
 
@@ -176,13 +176,13 @@ async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: 
 
 async def test_a_fetch_that_is_given_up_takes_no_other_along(url: str, into: Path) -> None:
     fetchers = FetchProcesses()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        unreachable = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
-        waiting = asyncio.create_task(fetchers.receive(unreachable))
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        unreachable = part(f"http://127.0.0.1:{silent_server.getsockname()[1]}/a/c?s=1", into)
+        waiter = asyncio.create_task(fetchers.receive(unreachable))
         await fetchers.receive(part(url, into))
-        waiting.cancel()
+        waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await waiting
+            await waiter
         crc, _ = await fetchers.receive(part(url, into))
     fetchers.close()
 

@@ -115,18 +115,18 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     job.ask(keep_checkpoints=1)
     folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
     container = Overloaded(access, job.grants.job)
-    working = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
+    task = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
     for step in (10, 20, 30, 40):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
         await _names(job, step)
-    at_once = len(container.begun) - len(container.given_up)
+    concurrent_uploads = len(container.begun) - len(container.given_up)
     requests.request(StopRequest.SAVE)
     await until_true(lambda: container.given_up)
     save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
     requests.record_trainer_end(ended_well=True)
-    await asyncio.wait_for(working, 30.0)
+    await asyncio.wait_for(task, 30.0)
 
-    assert at_once == 1
+    assert concurrent_uploads == 1
     assert [c.step for c in job.head().checkpoints] == [50]
     assert len(container.begun) == 1  # the rest is left to the sweep
 
@@ -153,13 +153,13 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     for step, kind in ((10, "periodic"), (20, "stop")):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, kind)
     uploads = _uploads(JobContainer(access, job.grants.job), folder)
-    working = asyncio.create_task(uploads.run_to_end(requests))
+    task = asyncio.create_task(uploads.run_to_end(requests))
     await _names(job, 10)
     # As fast as the first one went, the second would be there by now.
     await until_true(lambda: not uploads.pending_bytes)
     stalled.over.set()
     requests.record_trainer_end(ended_well=True)
-    await asyncio.wait_for(working, 30.0)
+    await asyncio.wait_for(task, 30.0)
 
     assert [c.step for c in job.head().checkpoints] == [10, 20]
 

@@ -180,14 +180,14 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
     committed, manifest = commit(client, flat)
     node = place(range(1, 2), 2)
     await node.lay(committed)
-    serving = asyncio.create_task(node.serve(committed))
+    server_task = asyncio.create_task(node.serve(committed))
     last = len(entry_of(manifest, 1).blocks) - 1
     partial = PartialTensors(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
     await until_true(lambda: partial.block_state(last) is BlockState.IN_PLACE)
-    assert not serving.done()
+    assert not server_task.done()
     fetched = list(node.watched.asked)
     loaded = await asyncio.to_thread(node.load, 1, flat)
-    await serving
+    await server_task
 
     assert partitioned.is_filled(loaded)
     assert node.watched.asked == fetched
@@ -212,8 +212,8 @@ async def test_a_wrong_block_is_told_with_its_file_and_is_not_marked(
     assert (finding.path, finding.file) == (PATH, wrong_block.file)
     assert finding.reason.startswith(reason)
     assert f"of the {BLOCK} bytes at {2 * BLOCK}" in finding.reason
-    coming = PartialTensors(node.folder.checkpoint / wrong_block.file, entry_of(manifest, 1))
-    assert coming.block_state(2) is BlockState.MISSING
+    partial = PartialTensors(node.folder.checkpoint / wrong_block.file, entry_of(manifest, 1))
+    assert partial.block_state(2) is BlockState.MISSING
 
 
 async def test_a_file_that_was_written_again_is_named(
@@ -258,11 +258,11 @@ async def test_a_store_that_is_away_half_way_is_waited_for(
         await node.lay(committed)
         proxy.cut()
         loading = asyncio.create_task(asyncio.to_thread(node.load, 0, flat))
-        serving = asyncio.create_task(node.serve(committed))
+        server_task = asyncio.create_task(node.serve(committed))
         await until_true(lambda: len(node.watched.asked) > 16)
         assert not loading.done()
         proxy.mend()
-        await serving
+        await server_task
 
         assert partitioned.is_filled(await loading)
 

@@ -89,19 +89,21 @@ def conversions(scene: Scene) -> int:
 
 
 async def test_the_first_node_converts_and_all_nodes_and_attempts_read_that(scene: Scene) -> None:
-    first_node, two = scene.service.add("one"), scene.service.add("two", "127.0.0.2")
-    works = [scene.start(node) for node in (first_node, two)]
-    await scene.generation(first_node, two)
-    await scene.trains(first_node, two)
+    first_node, second_node = scene.service.add("one"), scene.service.add("two", "127.0.0.2")
+    works = [scene.start(node) for node in (first_node, second_node)]
+    await scene.generation(first_node, second_node)
+    await scene.trains(first_node, second_node)
     converted = ConvertedBase.from_json(scene.job.text(CONVERTED_BASE))
     contents = [
         (work_folder / "gen-0001/base/model.safetensors").read_bytes() for work_folder in works
     ]
     remaining = [path for path in (works[0] / "inputs").rglob("*") if EARLIER in str(path)]
     scene.job.container.upload_blob(f"{converted_base_path(7)}/model.safetensors", b"half")
-    for node in (first_node, two):
+    for node in (first_node, second_node):
         await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
-    await scene.until(lambda: all(n.has_said(NodePhase.STOPPED, 1) for n in (first_node, two)))
+    await scene.until(
+        lambda: all(n.has_said(NodePhase.STOPPED, 1) for n in (first_node, second_node))
+    )
     new_node = scene.service.add("fresh", "127.0.0.3")
     later_folder = scene.start(new_node)
     await scene.generation(new_node, number=2)
