@@ -61,10 +61,10 @@ async def test_a_deleted_resource_group_does_not_end_the_sweep(
     world.cloud.fail_next = [Misconfigured("ResourceGroupNotFound: rg", "ResourceGroupNotFound")]
 
     with caplog.at_level(logging.WARNING):
-        during = await world.orphans.run_once()
+        count = await world.orphans.run_once()
     after = await world.orphans.run_once()
 
-    assert (during, after) == ([], ["rk-nobodys"])
+    assert (count, after) == ([], ["rk-nobodys"])
     assert "sweep.list_failed" in caplog.messages
 
 
@@ -95,7 +95,7 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     await world.cloud.create(world.attempts.specs.spec(row))  # it was on its way all that time
     world.clock.advance(minutes=5)
     await world.orphans.run_once()
-    during = await world.job(job["id"])
+    view = await world.job(job["id"])
     world.clock.advance(minutes=3)
     deleted_at = world.clock()
     for _ in range(2):
@@ -107,7 +107,7 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
         after = await attempts.find(conn, row.id)
     late_rows = [r for r in rows if r.started_at >= born]
     assert [(r.started_at, r.ended_at) for r in late_rows] == [(born, deleted_at)] * 2
-    assert [j["cost"]["final"] for j in (before, during, await world.job(job["id"]))] == [
+    assert [j["cost"]["final"] for j in (before, view, await world.job(job["id"]))] == [
         *(True, False, True)
     ]
     assert after is not None
@@ -257,12 +257,24 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     last = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
 
     by_name = {s["id"]: s for s in report["data"]}
-    leak, used = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
-    assert (leak["standing"], leak["leaks"], leak["per_hour"]) == ("unknown", True, "16.8800")
-    assert leak["per_hour_if"] is None  # Azure tells that it is Spot
-    assert (leak["job"], leak["machines"], leak["region"]) == ("ftjob-nobodys", 2, "eastus")
-    assert (used["standing"], used["leaks"], used["per_hour"]) == ("used", False, "16.8800")
-    assert (used["job"], used["attempt_state"]) == (job_id, "starting")
+    leaked_set, used_set = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
+    assert (leaked_set["standing"], leaked_set["leaks"], leaked_set["per_hour"]) == (
+        "unknown",
+        True,
+        "16.8800",
+    )
+    assert leaked_set["per_hour_if"] is None  # Azure tells that it is Spot
+    assert (leaked_set["job"], leaked_set["machines"], leaked_set["region"]) == (
+        "ftjob-nobodys",
+        2,
+        "eastus",
+    )
+    assert (used_set["standing"], used_set["leaks"], used_set["per_hour"]) == (
+        "used",
+        False,
+        "16.8800",
+    )
+    assert (used_set["job"], used_set["attempt_state"]) == (job_id, "starting")
     assert (by_name["Disks/old"]["standing"], "Disks/theirs" in by_name) == ("untracked", False)
     assert (report["summary"]["leaks"], report["summary"]["unpriced_leaks"]) == (2, 1)
     groups = report["summary"]["groups"]

@@ -122,7 +122,7 @@ async def test_what_comes_back_is_waited_for_and_then_announced(world: World) ->
     first = body(await request_move(world, job, tier="hot"))
     second = body(await request_move(world, job, tier="hot"))
     await carry_out(world)
-    coming = await folder(world, job)
+    moving_view = await folder(world, job)
     error = body(await world.call("GET", f"{JOBS}/{job}/model/model.safetensors"))["error"]
     second_move = await request_move(world, job, tier="cool")
     hurried = body(await request_move(world, job, tier="hot", priority="high"))
@@ -136,8 +136,11 @@ async def test_what_comes_back_is_waited_for_and_then_announced(world: World) ->
 
     assert first["id"] == second["id"]
     assert first["expected_at"] == int(world.clock().timestamp()) - 360 + 15 * 3600
-    assert coming["state"] == "rehydrating"
-    assert coming["rehydrating"] == {"priority": "standard", "expected_at": first["expected_at"]}
+    assert moving_view["state"] == "rehydrating"
+    assert moving_view["rehydrating"] == {
+        "priority": "standard",
+        "expected_at": first["expected_at"],
+    }
     assert error["code"] == "archived"
     assert "on its way back from the archive (standard priority, at 20" in error["message"]
     assert (second_move.status_code, body(second_move)["error"]["code"]) == (409, "archived")
@@ -310,8 +313,8 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
     await carry_out(world)
 
     assert len(cooled) == 1
-    cool = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
-    assert len(cool) == 3
+    cool_blobs = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
+    assert len(cool_blobs) == 3
     assert 9 - stubborn.left == 2  # what was there already was not touched again
     assert await codes(world, job) == [
         "storage.tier_asked",
