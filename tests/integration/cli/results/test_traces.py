@@ -71,9 +71,9 @@ async def test_places_come_page_by_page_and_all_of_the_same_time(world: World) -
     assert len(begins) == 1
 
 
-@pytest.mark.parametrize(("outcome", "remaining_s"), [("paused", 2), ("evicted", 0)])
+@pytest.mark.parametrize(("outcome", "held_machines"), [("paused", 2), ("evicted", 0)])
 async def test_a_hold_that_ended_today_is_seen(
-    world: World, outcome: str, remaining_s: int
+    world: World, outcome: str, held_machines: int
 ) -> None:
     """Three machines were asked for 40 days ago; one was evicted since, the others today."""
     now = world.clock()
@@ -95,7 +95,7 @@ async def test_a_hold_that_ended_today_is_seen(
 
     (pool,) = (await world.call("GET", f"{TRACES}?days=1&gap_seconds=3600")).json()["data"]
 
-    assert pool["trace"]["data"] == [2] * 18 + [remaining_s] * 6
+    assert pool["trace"]["data"] == [2] * 18 + [held_machines] * 6
 
 
 async def test_where_nothing_was_asked_for_there_is_nothing_to_write(shell: Shell) -> None:
