@@ -68,8 +68,8 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 async def cloud(azure: Deployed, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a generator
     """Yield the service's adapter, as the identity that the template made for the service."""
     client_id = azure.outputs["AZURE_CLIENT_ID"]
-    principals = azure.emulator.admin("principals", {"client_id": client_id}).json()
-    for name, value in principals["environment"].items():
+    principal = azure.emulator.admin("principals", {"client_id": client_id}).json()
+    for name, value in principal["environment"].items():
         monkeypatch.setenv(name, value)
     settings = AzureSettings(
         subscription_id=azure.outputs["REKINDLE_AZURE_SUBSCRIPTION_ID"],
@@ -91,12 +91,12 @@ async def test_the_service_lives_on_the_role_that_the_template_gives_it(
 ) -> None:
     await cloud.create(spec("rk-whole-life"))
     wait_for(lambda: len(azure.emulator.machines("rk-whole-life")) == 2)
-    vmss = await cloud.get("rk-whole-life")
+    observed_set = await cloud.get("rk-whole-life")
     owned = await cloud.list_owned()
     await cloud.delete("rk-whole-life")
     wait_for(lambda: not azure.emulator.machines("rk-whole-life"))
 
-    assert (vmss.name, len(vmss.instances)) == ("rk-whole-life", 2)
+    assert (observed_set.name, len(observed_set.instances)) == ("rk-whole-life", 2)
     assert "rk-whole-life" in [scale_set.name for scale_set in owned]
     with pytest.raises(ScaleSetNotFound):
         await cloud.get("rk-whole-life")
@@ -252,10 +252,10 @@ def test_deploying_again_changes_nothing(azure: Deployed) -> None:
 
 
 def test_a_deployment_needs_the_right_to_each_resource(azure: Deployed) -> None:
-    principals = azure.emulator.admin(
+    principal = azure.emulator.admin(
         "principals", {"client_id": "deployer", "secret": "any"}
     ).json()
-    grant(azure, principals["object_id"], CONTRIBUTOR)
+    grant(azure, principal["object_id"], CONTRIBUTOR)
     deployer = sign_in(azure.emulator, "deployer", "any")
     url = f"{IN_GROUP}/providers/Microsoft.Resources/deployments/mine{VERSION}"
     response = deployer.put(url, json=body(namePrefix="another"), timeout=PATIENCE)
