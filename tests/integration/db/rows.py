@@ -39,11 +39,11 @@ NOTICE = Heartbeat(  # of a machine that Azure takes back
 
 
 async def transact(
-    engine: AsyncEngine, statement: Callable[[AsyncConnection], Awaitable[object]]
+    engine: AsyncEngine, operation: Callable[[AsyncConnection], Awaitable[object]]
 ) -> None:
-    """Do ``statement`` in a transaction of its own: all of it, or nothing."""
+    """Do ``operation`` in a transaction of its own: all of it, or nothing."""
     async with engine.begin() as conn:
-        await statement(conn)
+        await operation(conn)
 
 
 async def add(conn: AsyncConnection, table: Table, **values: Any) -> None:  # noqa: ANN401

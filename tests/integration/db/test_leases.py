@@ -153,12 +153,12 @@ async def test_a_row_waits_until_it_is_due_or_enqueued(engine: AsyncEngine, cloc
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
 
-@pytest.mark.parametrize(("minutes_later", "first"), [(29, "att-2"), (31, "att-1")])
+@pytest.mark.parametrize(("seconds_later", "first"), [(29, "att-2"), (31, "att-1")])
 async def test_what_trains_goes_before_machines_that_come_for_as_long_as_a_notice_lasts(
-    engine: AsyncEngine, clock: Clock, minutes_later: int, first: str
+    engine: AsyncEngine, clock: Clock, seconds_later: int, first: str
 ) -> None:
     async with engine.begin() as conn:
-        for n, state, due in ((1, "provisioning", 0), (2, "running", minutes_later)):
+        for n, state, due in ((1, "provisioning", 0), (2, "running", seconds_later)):
             await add_job(conn, clock(), id=f"job-{n}")
             due_at = clock() + timedelta(seconds=due)
             attempt = {"id": f"att-{n}", "job_id": f"job-{n}", "state": state, "due_at": due_at}
