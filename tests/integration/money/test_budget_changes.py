@@ -36,13 +36,13 @@ async def patch_terms(world: World, job_id: str, **infrastructure: Any) -> httpx
 
 
 async def give_budget(
-    world: World, dollars: int | None, budget_offset: timedelta = timedelta(0)
+    world: World, dollars: int | None, clock_offset: timedelta = timedelta(0)
 ) -> list[str]:
     """Another budget of the project; the jobs that whoever gives it is to weigh again.
 
-    ``budget_offset``: of ours is the clock of who gives it.
+    ``clock_offset``: of ours is the clock of who gives it.
     """
-    cap, now = None if dollars is None else Decimal(dollars), world.clock() + budget_offset
+    cap, now = None if dollars is None else Decimal(dollars), world.clock() + clock_offset
     async with world.engine.begin() as conn:
         return await budgets.set_project(conn, "tests", cap, now, None)
 
@@ -215,7 +215,7 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
     once = (await world.event_codes(job)).count("job.budget_exhausted")
 
     await give_budget(
-        world, 5, budget_offset=timedelta(hours=hours)
+        world, 5, clock_offset=timedelta(hours=hours)
     )  # and whoever gave it is killed
     for _ in range(4):
         await sweep(world).run_once()
