@@ -149,15 +149,15 @@ async def stuck(world: World, full: AsyncEngine) -> AsyncIterator[World]:
         yield replace(world, http=http)
 
 
-@pytest.mark.parametrize("request_kind", ["", "/{job}/pause"])
+@pytest.mark.parametrize("path_suffix", ["", "/{job}/pause"])
 async def test_what_a_read_only_database_cannot_keep_is_to_be_sent_again(
-    world: World, stuck: World, request_kind: str
+    world: World, stuck: World, path_suffix: str
 ) -> None:
     job = await world.submit()
     body = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
 
-    path = f"/v1/fine_tuning/jobs{request_kind.format(job=job['id'])}"
-    response = await stuck.call("POST", path, json=body if not request_kind else None)
+    path = f"/v1/fine_tuning/jobs{path_suffix.format(job=job['id'])}"
+    response = await stuck.call("POST", path, json=body if not path_suffix else None)
 
     assert response.status_code == 503
     assert response.headers["retry-after"] == "5"
