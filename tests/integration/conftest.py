@@ -19,9 +19,9 @@ from tests.world import TABLE, World, open_world
 @pytest.fixture
 async def batch(database_url: str) -> AsyncIterator[AsyncEngine]:
     """Yield an engine of 12 connections on which a deadlock is detected within 50 ms."""
-    made = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=12)
-    yield made
-    await made.dispose()
+    engine = make_engine(f"{database_url}&options=-c%20deadlock_timeout%3D50ms", pool_size=12)
+    yield engine
+    await engine.dispose()
 
 
 @pytest.fixture
@@ -30,15 +30,15 @@ async def world(
 ) -> AsyncIterator[World]:
     """Yield a service with an empty database, which can buy what the module's OFFERINGS say."""
     table = getattr(request.module, "OFFERINGS", TABLE)
-    async with open_world(engine, database_url, clock, table) as made:
-        yield made
+    async with open_world(engine, database_url, clock, table) as new_world:
+        yield new_world
 
 
 @pytest.fixture
 async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
     """Yield a service with a job and no supervisor yet."""
-    async with set_scene(azurite, tmp_path) as made:
-        yield made
+    async with set_scene(azurite, tmp_path) as new_scene:
+        yield new_scene
 
 
 @pytest.fixture

@@ -31,9 +31,9 @@ async def seal(
         saved_at=0.0,
         parameters_sha256="1" * 64,
     )
-    told = manifest.to_json().encode()
-    await store.write(container, f"{path}/{MANIFEST}", told)
-    return hashlib.sha256(told).hexdigest()
+    content = manifest.to_json().encode()
+    await store.write(container, f"{path}/{MANIFEST}", content)
+    return hashlib.sha256(content).hexdigest()
 
 
 async def put_file(

@@ -65,5 +65,5 @@ def make_meters(world: World, prices: FixedPrices | None = None) -> StorageMeter
 
 async def list_tiers(store: BlobStore, container: str, prefix: str) -> dict[str, TieredBlob]:
     """Return what lies there, by file name."""
-    found = await store.list_stored(container, prefix)
-    return {blob.name.rpartition("/")[2]: blob for blob in found}
+    blobs = await store.list_stored(container, prefix)
+    return {blob.name.rpartition("/")[2]: blob for blob in blobs}

@@ -66,10 +66,10 @@ async def test_a_policy_is_renewed_at_half_of_its_life(world: World) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
     world.clock.advance(seconds=LIFE.total_seconds() / 2 - 60)
-    early = await policies(world).run_once()
+    first_run = await policies(world).run_once()
     world.clock.advance(seconds=120)
 
-    assert (early, await policies(world).run_once()) == ([], [job])
+    assert (first_run, await policies(world).run_once()) == ([], [job])
     assert list(world.store.policies[job].values()) == [world.clock() + LIFE]
 
 
@@ -100,11 +100,11 @@ async def test_a_late_write_of_old_policies_is_followed_by_the_new_ones(world: W
             self.written.append(set(policies))
             await super().set_access_policies(container, policies, permissions=permissions)
 
-    slow = Slow(world.store._containers)
-    await access_policies.update_policies(world.engine, slow, job, LIFE, world.clock())
+    slow_store = Slow(world.store._containers)
+    await access_policies.update_policies(world.engine, slow_store, job, LIFE, world.clock())
 
-    assert [len(names) for names in slow.written] == [1, 2]
-    assert len(slow.policies[job]) == 2
+    assert [len(names) for names in slow_store.written] == [1, 2]
+    assert len(slow_store.policies[job]) == 2
 
 
 async def test_what_the_store_refuses_is_tried_again(world: World) -> None:
@@ -136,8 +136,8 @@ async def end(world: World, job: str) -> None:
     """Cancel it, and see its machines be gone."""
     await cancel_job(world, job)
     for _ in range(50):
-        answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/attempts")
-        if {attempt["state"] for attempt in answer.json()["data"]} == {"ended"}:
+        response = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/attempts")
+        if {attempt["state"] for attempt in response.json()["data"]} == {"ended"}:
             return
         await world.tick()
     raise AssertionError(f"{job} has machines yet")
@@ -192,10 +192,10 @@ async def test_a_node_writes_by_a_url_of_an_hour_and_hears_of_a_new_one_at_half_
     node = (await boot(keyless, job))[0]
     first = ends(seated(node))
     keyless.clock.advance(seconds=HOUR.total_seconds() / 2 + 1)
-    heard = await node.hear()
+    directive = await node.hear()
 
     assert abs(first - keyless.clock() - HOUR / 2) < timedelta(minutes=2)
-    assert ends(heard.grants) == keyless.clock() + HOUR
+    assert ends(directive.grants) == keyless.clock() + HOUR
 
 
 async def test_a_node_whose_url_ran_out_gets_a_new_one_when_it_registers_again(

@@ -31,10 +31,10 @@ async def test_a_throttled_create_is_repeated_once_the_time_is_over_and_not_befo
         await world.tick(1)
     before = world.cloud.calls
     await world.tick(9, seconds=60)
-    meanwhile = world.cloud.calls - before
+    call_count = world.cloud.calls - before
     nodes = await boot(world, job["id"])
 
-    assert meanwhile == 0
+    assert call_count == 0
     assert len(nodes) == 2
     assert len(await world.attempts_of(job["id"])) == 1
 
@@ -54,13 +54,13 @@ async def test_a_worker_that_lost_its_lease_after_it_looked_makes_no_machines(wo
     await world.tick(2, seconds=1)
     world.clock.advance(seconds=60)
     async with world.engine.begin() as conn:
-        ((late, row),) = await attempts.claim_due(conn, world.clock(), 1)
+        ((stale_claim, row),) = await attempts.claim_due(conn, world.clock(), 1)
     world.clock.advance(seconds=LEASE.total_seconds() + 1)
     async with world.engine.begin() as conn:
         await attempts.claim_due(conn, world.clock(), 1)
 
     with pytest.raises(LeaseLost):
-        await world.attempts._create(late, row)  # what it had decided upon
+        await world.attempts._create(stale_claim, row)  # what it had decided upon
 
     assert row.state is AttemptState.PROVISIONING
     assert world.cloud.billed_names() == set()
@@ -71,14 +71,14 @@ async def test_an_exhausted_quota_is_named_with_where_to_raise_it(world: World) 
     world.cloud.fail_creates = [InsufficientCapacity(NO_QUOTA, "OperationNotAllowed")]
     while world.cloud.fail_creates:
         await world.tick(1)
-    refused = (await world.attempts_of(job["id"]))[0]
+    attempt = (await world.attempts_of(job["id"]))[0]
     nodes = await boot(world, job["id"])
 
-    assert refused["outcome"] == "no_capacity"
-    assert "LowPriorityCores" in refused["reason"]
-    assert "Quotas > Compute" in refused["reason"]
-    assert refused["reason"].count("OperationNotAllowed") == 1
-    assert nodes[0].attempt_id != refused["id"]
+    assert attempt["outcome"] == "no_capacity"
+    assert "LowPriorityCores" in attempt["reason"]
+    assert "Quotas > Compute" in attempt["reason"]
+    assert attempt["reason"].count("OperationNotAllowed") == 1
+    assert nodes[0].attempt_id != attempt["id"]
 
 
 async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_behind(
@@ -89,28 +89,28 @@ async def test_an_allocation_that_fails_minutes_after_acceptance_leaves_nothing_
     job = await world.submit()
     await world.tick(15)  # three minutes until it fails
     world.cloud.sold_out_late.clear()
-    refused = (await world.attempts_of(job["id"]))[0]
+    attempt = (await world.attempts_of(job["id"]))[0]
     nodes = await boot(world, job["id"])
     await world.tick(20)
 
-    assert refused["outcome"] == "no_capacity"
-    assert "OverconstrainedAllocationRequest" in refused["reason"]
+    assert attempt["outcome"] == "no_capacity"
+    assert "OverconstrainedAllocationRequest" in attempt["reason"]
     assert world.cloud.billed_names() == {scale_set_name(nodes[0].attempt_id)}
 
 
 async def test_a_delete_that_fails_is_repeated_until_the_machines_are_gone(world: World) -> None:
     job, name = await _finish_job(world, failing_deletes=3)
     await world.tick(8)  # two minutes: the first one has failed by now
-    still = await world.job(job)
-    billed = Decimal(still["cost"]["spent"])
+    view = await world.job(job)
+    cost = Decimal(view["cost"]["spent"])
     await world.tick(40)
-    gone = await world.job(job)
+    job_view = await world.job(job)
 
-    assert (still["status"], still["cost"]["final"]) == ("succeeded", False)
+    assert (view["status"], view["cost"]["final"]) == ("succeeded", False)
     assert world.cloud.failing_deletes == 0
     assert name not in world.cloud.billed_names()
-    assert gone["cost"]["final"]
-    assert Decimal(gone["cost"]["spent"]) > billed  # they cost until they were gone
+    assert job_view["cost"]["final"]
+    assert Decimal(job_view["cost"]["spent"]) > cost  # they cost until they were gone
 
 
 async def test_a_machine_that_lingers_stopped_counts_as_evicted_and_costs_until_it_is_deleted(
@@ -134,9 +134,9 @@ async def test_when_all_machines_go_at_once_one_attempt_takes_over(world: World)
     job, *_ = await start_training(world)
     await evicted(world, job)
     await world.tick(6)
-    tried = await world.attempts_of(job)
+    job_attempts = await world.attempts_of(job)
 
-    assert [a["outcome"] for a in tried] == ["evicted", None]
+    assert [a["outcome"] for a in job_attempts] == ["evicted", None]
 
 
 async def test_a_machine_that_azure_restores_after_an_eviction_goes_with_its_scale_set(
@@ -183,18 +183,18 @@ async def test_help_is_called_for_once_and_shown_until_it_has_come(
     await world.tick(4, seconds=61)
     async with world.engine.begin() as conn:  # other news do not hide a fault that lasts
         await events.add(conn, job["id"], world.clock(), "checkpoint.delayed", "news")
-    during = (await world.job(job["id"]))["status_reason"]
+    reason_during = (await world.job(job["id"]))["status_reason"]
     while world.cloud.fail_creates:
         await world.tick(1, seconds=61)
     await world.tick(2, seconds=61)
     after = (await world.job(job["id"]))["status_reason"]
 
-    assert (during["code"], during["message"]) == ("needs_help", str(ROLE))
+    assert (reason_during["code"], reason_during["message"]) == ("needs_help", str(ROLE))
     assert after["code"] != "needs_help"
     assert await _help_calls(world, job["id"]) == ["needs_help", "help_over"]
     (line,) = [vars(r) for r in caplog.records if r.getMessage() == "attempt.needs_help"]
-    told = (line["levelname"], line["job"], line["about"], line["cause"])
-    assert told == ("ERROR", job["id"], "azure", str(ROLE))  # the operator hears of it
+    logged = (line["levelname"], line["job"], line["about"], line["cause"])
+    assert logged == ("ERROR", job["id"], "azure", str(ROLE))  # the operator hears of it
 
 
 async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: World) -> None:
@@ -218,11 +218,11 @@ async def test_a_head_that_is_restored_ends_the_call_for_help(world: World) -> N
     head, _ = await world.store.read(job, HEAD)
     await world.store.delete(job, HEAD)
     await world.tick(2, seconds=61)
-    during = (await world.job(job))["status_reason"]["code"]
+    code_during = (await world.job(job))["status_reason"]["code"]
     await world.store.write(job, HEAD, head)
     await world.tick(2, seconds=61)
 
-    assert during == "needs_help"
+    assert code_during == "needs_help"
     assert (await world.job(job))["status_reason"]["code"] != "needs_help"
     assert await _help_calls(world, job) == ["needs_help", "help_over"]
 

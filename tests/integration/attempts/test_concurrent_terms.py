@@ -62,18 +62,18 @@ def world(world: World, prices: Meddled) -> World:
 
 
 async def keep_training(
-    world: World, nodes: list[ScriptedNode], number: int, **later: float
+    world: World, nodes: list[ScriptedNode], number: int, **fields: float
 ) -> None:
     """So much time passes, and the nodes still train."""
-    world.clock.advance(**later)
+    world.clock.advance(**fields)
     await say_all(nodes, NodePhase.RUNNING, number, step=1)
 
 
 async def likely(world: World) -> None:
     """Azure says that there is some Spot."""
     async with world.engine.begin() as conn:
-        told = {SpotPool(SPOT.region, SPOT.vm_size): PlacementScore.HIGH}
-        await market.save_scores(conn, told, 2, world.clock())
+        scores = {SpotPool(SPOT.region, SPOT.vm_size): PlacementScore.HIGH}
+        await market.save_scores(conn, scores, 2, world.clock())
 
 
 async def deadline_changes(world: World, job_id: str) -> tuple[object, ...]:
@@ -89,8 +89,8 @@ async def paid_for(world: World) -> str:
     job = (await request_job(world, deadline=until(world, minutes=40)))["id"]
     nodes = await boot(world, job)
     number = await train(world, nodes, step=1)
-    slow = replace(metrics(1), seconds=1800.0)
-    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(slow,))
+    measurement = replace(metrics(1), seconds=1800.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(measurement,))
     await patch_terms(world, job, deadline=until(world, hours=90))
     await likely(world)
     await world.tick(2, seconds=31)
@@ -138,16 +138,16 @@ async def test_on_demand_is_left_only_where_the_budget_pays_for_its_return(world
 
 
 @pytest.mark.parametrize(
-    "changed", [{"lease_token": "another"}, {"hints": 7}], ids=["holder", "news"]
+    "fields", [{"lease_token": "another"}, {"hints": 7}], ids=["holder", "news"]
 )
 async def test_a_request_decided_from_an_older_row_is_not_written(
-    engine: AsyncEngine, clock: Clock, changed: dict[str, Any]
+    engine: AsyncEngine, clock: Clock, fields: dict[str, Any]
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock())
         [(claim, _)] = await jobs.claim_due(conn, clock(), 1)
-        await conn.execute(update(tables.jobs).values(changed))
+        await conn.execute(update(tables.jobs).values(fields))
 
     async with engine.connect() as conn:
         with pytest.raises(LeaseLost):

@@ -21,10 +21,10 @@ ELASTIC = {
 }
 
 
-async def start_elastic_job(world: World, **more: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
+async def start_elastic_job(world: World, **fields: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
     """Return an elastic job on three machines that has done three steps of some hours."""
     file = await world.upload(b"\n".join([DATASET] * 100))
-    job = await world.submit(**(ELASTIC | {"training_file": file} | more))
+    job = await world.submit(**(ELASTIC | {"training_file": file} | fields))
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=3)
     return job["id"], nodes, number
@@ -34,8 +34,8 @@ async def _lose_machine(world: World, nodes: list[ScriptedNode], number: int) ->
     """Azure takes the last machine unannounced; the others stop, as they are told."""
     name = scale_set_name(nodes[0].attempt_id)
     before = {i.vm_id: i.instance_id for i in (await world.cloud.get(name)).instances}
-    *survivors, gone = nodes
-    world.cloud.evict(name, before[gone.vm_id])
+    *survivors, evicted = nodes
+    world.cloud.evict(name, before[evicted.vm_id])
     await world.tick(1)
     for node in survivors:
         assert (await node.hear()).kind is DirectiveKind.STOP
@@ -51,16 +51,16 @@ async def shrink(world: World, nodes: list[ScriptedNode], number: int) -> int:
 
 async def _boot_newcomer(world: World, nodes: list[ScriptedNode], generation: int) -> ScriptedNode:
     """Return the machine that Azure gives in place of the lost one, once it has registered."""
-    known = {n.vm_id for n in nodes}
+    vm_ids = {n.vm_id for n in nodes}
     name = scale_set_name(nodes[0].attempt_id)
-    fresh: set[str] = set()
+    new_vm_ids: set[str] = set()
     for _ in range(40):
         await say_all(nodes[:2], NodePhase.RUNNING, generation, step=4)
         await world.tick()
-        if fresh := {i.vm_id for i in (await world.cloud.get(name)).instances} - known:
+        if new_vm_ids := {i.vm_id for i in (await world.cloud.get(name)).instances} - vm_ids:
             break
     await world.tick()  # it is seen
-    (vm_id,) = fresh
+    (vm_id,) = new_vm_ids
     node = ScriptedNode(world, nodes[0].attempt_id, vm_id)
     assert (await node.register()).status_code == 200
     await node.say(NodePhase.READY)
@@ -79,7 +79,7 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     survivors = await _lose_machine(world, nodes, number)
     after = await train(world, survivors, step=4)
     async with world.engine.connect() as conn:
-        lived = (await machine_history.holds_by_offering(conn, [SPOT], world.clock()))[SPOT]
+        holds = (await machine_history.holds_by_offering(conn, [SPOT], world.clock()))[SPOT]
 
     row = survivors[0].last.generation if survivors[0].last else None
     assert row is not None
@@ -93,12 +93,12 @@ async def test_survivors_of_an_eviction_go_on_in_place_from_the_newest_checkpoin
     job = await world.job(job_id)
     assert job["attempts"]["evictions"] == 1
     assert job["status_reason"]["message"].startswith("Training on 2 of 3 machines")
-    told = await _events(world, job_id)
-    assert ("generation.opened", "Going on with 2 of 3 nodes from step 2 (generation 2)") in told
-    assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in told
-    assert sum(lived.holds.ends) == 1
-    assert lived.evicted_s is not None
-    assert lived.evicted_s < 120
+    events = await _events(world, job_id)
+    assert ("generation.opened", "Going on with 2 of 3 nodes from step 2 (generation 2)") in events
+    assert ("node.evicted", "Azure evicted 1 of 3 machines without notice") in events
+    assert sum(holds.holds.ends) == 1
+    assert holds.evicted_s is not None
+    assert holds.evicted_s < 120
 
 
 async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_machine_to_go(
@@ -107,12 +107,12 @@ async def test_after_a_notice_all_save_and_the_survivors_do_not_wait_for_the_mac
     job_id, nodes, number = await start_elastic_job(world)
     await nodes[2].notice(number, step=3)
     await world.tick(1, seconds=1)
-    told = [(await node.hear()).kind for node in nodes]
+    kinds = [(await node.hear()).kind for node in nodes]
     await commit(world, job_id, committed(4, number, "stop"))
     await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await train(world, nodes[:2], step=5)
 
-    assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 3
+    assert kinds == [DirectiveKind.CHECKPOINT_AND_STOP] * 3
     (attempt,) = await world.attempts_of(job_id)
     assert (attempt["state"], attempt["lost_steps"]) == ("running", 0)
     assert attempt["evicted"] == {"noticed": 1, "unnoticed": 0}
@@ -134,13 +134,13 @@ async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoi
     (attempt,) = await world.attempts_of(job_id)
     assert [g["nodes"] for g in attempt["generations"]] == [3, 2, 3]
     assert attempt["evicted"] == {"noticed": 0, "unnoticed": 1}
-    told = await _events(world, job_id)
+    events = await _events(world, job_id)
     assert (
         "generation.opened",
         f"The 3rd node joins: going on with 3 of 3 nodes from step 6 (generation {grown})",
-    ) in told
-    asked = [m for code, m in told if code == "node.replacement_asked"]
-    assert asked == ["Requested 1 machine to replace evicted ones"]
+    ) in events
+    messages = [m for code, m in events if code == "node.replacement_asked"]
+    assert messages == ["Requested 1 machine to replace evicted ones"]
 
 
 async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
@@ -156,15 +156,15 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
     await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
     await world.tick(1, seconds=1)
     name = scale_set_name(nodes[1].attempt_id)
-    (gone,) = [i for i in (await world.cloud.get(name)).instances if i.vm_id == nodes[1].vm_id]
-    world.cloud.evict(name, gone.instance_id)
+    (instance,) = [i for i in (await world.cloud.get(name)).instances if i.vm_id == nodes[1].vm_id]
+    world.cloud.evict(name, instance.instance_id)
     await world.tick(1)
 
-    shown = await world.job(job_id)
-    told = [code for code, _ in await _events(world, job_id)]
-    assert told[-1] == "generation.halted"
-    assert 600 < Decimal(shown["cost"]["spent"]) < 620
-    assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
+    job = await world.job(job_id)
+    codes = [code for code, _ in await _events(world, job_id)]
+    assert codes[-1] == "generation.halted"
+    assert 600 < Decimal(job["cost"]["spent"]) < 620
+    assert not {"job.budget_exhausted", "job.budget_passed"} & set(codes)
 
 
 async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_joins(
@@ -173,8 +173,8 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
     job_id, nodes, number = await start_elastic_job(world)
     number = await shrink(world, nodes, number)
     newcomer = await _boot_newcomer(world, nodes, number)
-    began = world.clock().timestamp()
-    loaded = Span(name="first_step", started_at=began, ended_at=began + 600)
+    start = world.clock().timestamp()
+    loaded = Span(name="first_step", started_at=start, ended_at=start + 600)
     last = (await world.job(job_id))["progress"]["total_steps"] - 2
     await nodes[0].say(
         NodePhase.RUNNING, number, step=last, metrics=(metrics(last),), spans=(loaded,)
@@ -182,9 +182,9 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
     await newcomer.say(NodePhase.READY)
     await world.tick(2)
     nodes[0].directive_seq = 0  # as one that has just come back asks: it is told at once
-    told = await nodes[0].hear()
+    directive = await nodes[0].hear()
 
-    assert (told.kind, told.number) == (DirectiveKind.START, number)
+    assert (directive.kind, directive.number) == (DirectiveKind.START, number)
     assert (await world.job(job_id))["phase"] == "training"
 
 
@@ -223,12 +223,12 @@ async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follow
     assert len(rows) == 4
     assert sum(r.ended_at is None for r in rows) == 3
     assert rows[-1].started_at >= started - timedelta(minutes=1)
-    left = before["progress"]["total_steps"] - 5
+    steps_left = before["progress"]["total_steps"] - 5
     pace = before["progress"]["seconds_per_step"]
     costs = {k: Decimal(before["cost"][k]) for k in ("forecast_total", "spent")}
-    ahead = costs["forecast_total"] - costs["spent"]
-    undisturbed = Decimal(str(left * pace)) * 2 * PRICE.hourly / 3600
-    assert undisturbed < ahead < undisturbed * Decimal("1.1")  # a few evictions more
+    remaining_cost = costs["forecast_total"] - costs["spent"]
+    undisturbed = Decimal(str(steps_left * pace)) * 2 * PRICE.hourly / 3600
+    assert undisturbed < remaining_cost < undisturbed * Decimal("1.1")  # a few evictions more
 
 
 async def test_a_job_shows_on_how_many_nodes_it_may_train(world: World) -> None:

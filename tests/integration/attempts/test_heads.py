@@ -23,9 +23,9 @@ class RacingStore(MemoryStore):
     async def read(
         self, container: str, name: str, *, most: int = SMALL_BYTES
     ) -> tuple[bytes, str]:
-        found = await super().read(container, name, most=most)
+        content = await super().read(container, name, most=most)
         await self.readers.wait()
-        return found
+        return content
 
 
 async def _store(head: Head, readers: int = 1) -> RacingStore:
@@ -44,11 +44,11 @@ async def test_one_of_the_workers_that_read_the_same_head_takes_the_number() -> 
     store = await _store(Head(generation=4, checkpoints=(checkpoint(7, 4),)), readers=WORKERS)
 
     race = [heads.fence(store, "job", 4) for _ in range(WORKERS)]
-    answers = await asyncio.gather(*race, return_exceptions=True)
+    results = await asyncio.gather(*race, return_exceptions=True)
 
-    taken = [a for a in answers if isinstance(a, Head)]
-    assert [h.generation for h in taken] == [5]
-    assert sum(isinstance(a, PreconditionFailed) for a in answers) == WORKERS - 1
+    written = [a for a in results if isinstance(a, Head)]
+    assert [h.generation for h in written] == [5]
+    assert sum(isinstance(a, PreconditionFailed) for a in results) == WORKERS - 1
     assert (await _head(store)).generation == 5
 
 
@@ -79,9 +79,9 @@ async def test_a_head_that_names_a_checkpoint_by_another_hash_than_at_first_is_n
     store = await _store(Head(generation=4, checkpoints=(entry,)))
 
     taking = heads.fence(store, "job", 4, anchors={entry.path: first, "checkpoints/other": "x"})
-    (taken,) = await asyncio.gather(taking, return_exceptions=True)
+    (outcome,) = await asyncio.gather(taking, return_exceptions=True)
 
-    assert isinstance(taken, Head if is_taken else heads.HeadRewritten)
+    assert isinstance(outcome, Head if is_taken else heads.HeadRewritten)
     assert (await _head(store)).generation == 4 + is_taken
 
 
@@ -89,15 +89,15 @@ async def test_a_head_that_names_a_checkpoint_by_another_hash_than_at_first_is_n
 async def test_only_a_head_that_is_ahead_is_asked_whether_its_generation_is_forgotten(
     after: int,
 ) -> None:
-    store, asked = await _store(Head(generation=4)), list[Head]()
+    store, observed = await _store(Head(generation=4)), list[Head]()
 
     async def forgotten(head: Head) -> bool:
-        asked.append(head)
+        observed.append(head)
         return True
 
     fenced = await heads.fence(store, "job", after, forgotten=forgotten)
 
-    assert asked == ([Head(generation=4)] if after < 4 else [])
+    assert observed == ([Head(generation=4)] if after < 4 else [])
     assert fenced.generation == max(after, 4) + 1
     assert await _head(store) == fenced
 

@@ -38,15 +38,15 @@ class Victim:
     async def be_seated(self) -> None:
         """Its machine registers."""
         (attempt,) = await self.world.attempts_of(self.id)
-        found = await self.world.cloud.get(scale_set_name(attempt["id"]))
+        scale_set = await self.world.cloud.get(scale_set_name(attempt["id"]))
         self.attempt_id = attempt["id"]
-        self.node = ScriptedNode(self.world, attempt["id"], found.instances[0].vm_id)
+        self.node = ScriptedNode(self.world, attempt["id"], scale_set.instances[0].vm_id)
         assert (await self.node.register()).status_code == 200
         await self.node.say(NodePhase.READY)
 
-    async def go_on(self, phase: NodePhase = NodePhase.RUNNING, **more: Any) -> None:  # noqa: ANN401
+    async def go_on(self, phase: NodePhase = NodePhase.RUNNING, **fields: Any) -> None:  # noqa: ANN401
         """Its node says that it trains, whatever it is told."""
-        await self.node.say(phase, self.number, step=1, **more)
+        await self.node.say(phase, self.number, step=1, **fields)
 
 
 @dataclass(repr=False)
@@ -62,62 +62,66 @@ class Victims:
             for _ in range(round(seconds / 15)):  # else the service takes itself for deaf
                 self.world.clock.advance(seconds=15)
                 self.world.attempts.visibility.record_round(self.world.clock())
-            for one in self.all:
+            for victim in self.all:
                 if chatty:
-                    await one.go_on()
+                    await victim.go_on()
             await self.world.jobs.run_once(AT_ONCE)
             await self.world.attempts.run_once(AT_ONCE)
 
     async def left(self) -> list[str]:
         """Those whose first machine is still there."""
-        there = self.world.cloud.billed_names()
-        return [one.head for one in self.all if scale_set_name(one.attempt_id) in there]
+        billed_names = self.world.cloud.billed_names()
+        return [
+            victim.head for victim in self.all if scale_set_name(victim.attempt_id) in billed_names
+        ]
 
-    async def ask(self, what: str) -> None:
+    async def ask(self, action: str) -> None:
         """Ask it of each job."""
-        for one in self.all:
-            answer = await self.world.call("POST", f"{JOBS}/{one.id}/{what}")
-            assert answer.status_code == 200, answer.text
+        for victim in self.all:
+            response = await self.world.call("POST", f"{JOBS}/{victim.id}/{action}")
+            assert response.status_code == 200, response.text
 
     async def states(self) -> set[tuple[str, str]]:
         """Status and phase of the jobs."""
-        shown = [await self.world.job(one.id) for one in self.all]
-        return {(job["status"], job["phase"]) for job in shown}
+        jobs = [await self.world.job(victim.id) for victim in self.all]
+        return {(job["status"], job["phase"]) for job in jobs}
 
 
 async def start_victims(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
     """Submit a job for each HEAD, and let it train."""
     file, victims = await world.upload(), [Victim(world, name) for name in heads]
-    for one in victims:
-        asked = {"nodes": 1, **infrastructure}
-        job = await world.submit(training_file=file, infrastructure=asked)
-        one.id = job["id"]
-    made = Victims(world, victims)
-    while sum(bool(found.instances) for found in world.cloud.list_existing(())) < len(victims):
-        await made.tick(1, 15, chatty=False)
-    for one in victims:
-        await one.be_seated()
-    await made.tick(1, 15, chatty=False)
-    for one in victims:
-        one.number = (await one.node.hear()).number
-        await one.go_on(metrics=(metrics(1),))
-    await made.tick(2, 15)
-    return made
+    for victim in victims:
+        requested = {"nodes": 1, **infrastructure}
+        job = await world.submit(training_file=file, infrastructure=requested)
+        victim.id = job["id"]
+    trained_victims = Victims(world, victims)
+    while sum(bool(scale_set.instances) for scale_set in world.cloud.list_existing(())) < len(
+        victims
+    ):
+        await trained_victims.tick(1, 15, chatty=False)
+    for victim in victims:
+        await victim.be_seated()
+    await trained_victims.tick(1, 15, chatty=False)
+    for victim in victims:
+        victim.number = (await victim.node.hear()).number
+        await victim.go_on(metrics=(metrics(1),))
+    await trained_victims.tick(2, 15)
+    return trained_victims
 
 
 @pytest.fixture(params=[FEW, pytest.param(list(HEADS), marks=pytest.mark.long)], ids=len)
 async def heads(request: pytest.FixtureRequest) -> list[str]:
     """Those of each kind, and all: to their reader most are the same."""
-    found: list[str] = request.param
-    return found
+    names: list[str] = request.param
+    return names
 
 
 async def attack(world: World, heads: Sequence[str], **infrastructure: Any) -> Victims:  # noqa: ANN401
     """Submit a job for each HEAD, let it train, and write that HEAD."""
-    made = await start_victims(world, heads, **infrastructure)
-    for one in made.all:
-        await world.store.write(one.id, HEAD, HEADS[one.head])
-    return made
+    victims = await start_victims(world, heads, **infrastructure)
+    for victim in victims.all:
+        await world.store.write(victim.id, HEAD, HEADS[victim.head])
+    return victims
 
 
 @pytest.mark.parametrize(
@@ -157,33 +161,33 @@ async def test_silence_ends_the_machines_whatever_head_holds(
 
 
 async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: World) -> None:
-    made = await start_victims(world, ["no JSON", "a model with NUL"])
-    for one in made.all:
-        await world.store.write(one.id, HEAD, HEADS[one.head])
-    await made.tick(15, 120)
-    shown = [(await world.job(one.id))["status_reason"] for one in made.all]
+    victims = await start_victims(world, ["no JSON", "a model with NUL"])
+    for victim in victims.all:
+        await world.store.write(victim.id, HEAD, HEADS[victim.head])
+    await victims.tick(15, 120)
+    reasons = [(await world.job(victim.id))["status_reason"] for victim in victims.all]
 
-    assert await made.left() == []
-    assert await made.states() == {("queued", "paused")}
-    assert [reason["code"] for reason in shown] == ["head_unreadable"] * 2
-    assert all("HEAD" in reason["message"] for reason in shown)
+    assert await victims.left() == []
+    assert await victims.states() == {("queued", "paused")}
+    assert [reason["code"] for reason in reasons] == ["head_unreadable"] * 2
+    assert all("HEAD" in reason["message"] for reason in reasons)
 
-    for one in made.all:
-        await world.store.write(one.id, HEAD, Head(generation=1).to_json().encode())
-    await made.ask("resume")
-    await made.tick(8, 15, chatty=False)
-    assert [len(await world.attempts_of(one.id)) for one in made.all] == [2, 2]
+    for victim in victims.all:
+        await world.store.write(victim.id, HEAD, Head(generation=1).to_json().encode())
+    await victims.ask("resume")
+    await victims.tick(8, 15, chatty=False)
+    assert [len(await world.attempts_of(victim.id)) for victim in victims.all] == [2, 2]
 
 
 async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(world: World) -> None:
-    made = await start_victims(world, ["any"])
-    await made.ask("pause")
+    victims = await start_victims(world, ["any"])
+    await victims.ask("pause")
     for _ in range(13):
-        await made.all[0].go_on(NodePhase.FINISHED)
-        await made.tick(1, 120, chatty=False)
+        await victims.all[0].go_on(NodePhase.FINISHED)
+        await victims.tick(1, 120, chatty=False)
 
-    assert await made.left() == []
-    assert await made.states() == {("queued", "paused")}
+    assert await victims.left() == []
+    assert await victims.states() == {("queued", "paused")}
 
 
 @dataclass(repr=False)
@@ -197,21 +201,21 @@ class Leased(MemoryStore):
     ) -> str:
         if self.held and name == HEAD:
             raise PreconditionFailed(f"{container}/{name} was written meanwhile: LeaseIdMissing")
-        more = {"if_match": if_match, "if_absent": if_absent}
-        return await super().write(container, name, data, **more)  # type: ignore[arg-type] # a mix
+        conditions = {"if_match": if_match, "if_absent": if_absent}
+        return await super().write(container, name, data, **conditions)  # type: ignore[arg-type] # a mix
 
 
 async def test_a_head_that_cannot_be_taken_does_not_hold_the_machine(world: World) -> None:
-    made = await start_victims(world, ["any"])
+    victims = await start_victims(world, ["any"])
     store = Leased(**vars(world.store), held=True)
     world.attempts = replace(world.attempts, store=store)
-    await made.all[0].go_on(NodePhase.STOPPED)
+    await victims.all[0].go_on(NodePhase.STOPPED)
     for _ in range(14):
-        await made.all[0].go_on(NodePhase.STOPPED)
-        await made.tick(1, 120, chatty=False)
+        await victims.all[0].go_on(NodePhase.STOPPED)
+        await victims.tick(1, 120, chatty=False)
 
-    assert await made.left() == []
-    assert await made.states() == {("queued", "paused")}
+    assert await victims.left() == []
+    assert await victims.states() == {("queued", "paused")}
 
 
 MEASUREMENTS = [
@@ -227,20 +231,20 @@ MEASUREMENTS = [
 async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
     world: World,
 ) -> None:
-    made = await start_victims(world, ["any"])
-    (one,) = made.all
-    model = committed(60, one.number, "final")
-    good = [metrics(step).to_json().encode() for step in (2, 3)]
-    lines = b"\n".join([good[0], *MEASUREMENTS, good[1]])
-    await world.store.write(one.id, f"{model.path}/{MEASURED}", lines)
-    head = Head(generation=one.number, model=model)
-    await world.store.write(one.id, HEAD, head.to_json().encode())
-    await made.tick(8, 60)
-    path = f"{JOBS}/{one.id}/metrics"
+    victims = await start_victims(world, ["any"])
+    (victim,) = victims.all
+    model = committed(60, victim.number, "final")
+    samples = [metrics(step).to_json().encode() for step in (2, 3)]
+    measured = b"\n".join([samples[0], *MEASUREMENTS, samples[1]])
+    await world.store.write(victim.id, f"{model.path}/{MEASURED}", measured)
+    head = Head(generation=victim.number, model=model)
+    await world.store.write(victim.id, HEAD, head.to_json().encode())
+    await victims.tick(8, 60)
+    path = f"{JOBS}/{victim.id}/metrics"
     steps = [row["step"] for row in (await world.call("GET", path)).json()["data"]]
 
-    assert await made.left() == []
-    assert (await world.job(one.id))["status"] == "succeeded"
+    assert await victims.left() == []
+    assert (await world.job(victim.id))["status"] == "succeeded"
     assert steps == [1, 2, 3]
 
 
@@ -248,22 +252,24 @@ async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
 async def test_a_checkpoint_with_an_invalid_manifest_is_dropped(
     world: World, manifest: bytes
 ) -> None:
-    made = await start_victims(world, ["any"])
-    (one,) = made.all
-    entry = replace(committed(1, one.number), manifest_sha256=hashlib.sha256(manifest).hexdigest())
-    await world.store.write(one.id, f"{entry.path}/{MANIFEST}", manifest)
-    head = Head(generation=one.number, checkpoints=(entry,))
-    await world.store.write(one.id, HEAD, head.to_json().encode())
-    await made.tick(1, 15)
-    await one.go_on(NodePhase.STOPPED)
-    await made.tick(1, 15, chatty=False)
-    one.number = (await one.node.hear()).number
-    broken = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="is invalid")
-    await one.go_on(NodePhase.STOPPED, broken=broken)
-    await made.tick(2, 15, chatty=False)
-    told = [e["message"] for e in await world.events(one.id, "checkpoint.broken")]
-    taken, _ = await world.store.read(one.id, HEAD)
+    victims = await start_victims(world, ["any"])
+    (victim,) = victims.all
+    entry = replace(
+        committed(1, victim.number), manifest_sha256=hashlib.sha256(manifest).hexdigest()
+    )
+    await world.store.write(victim.id, f"{entry.path}/{MANIFEST}", manifest)
+    head = Head(generation=victim.number, checkpoints=(entry,))
+    await world.store.write(victim.id, HEAD, head.to_json().encode())
+    await victims.tick(1, 15)
+    await victim.go_on(NodePhase.STOPPED)
+    await victims.tick(1, 15, chatty=False)
+    victim.number = (await victim.node.hear()).number
+    fault = BrokenCheckpoint(path=entry.path, file=MANIFEST, reason="is invalid")
+    await victim.go_on(NodePhase.STOPPED, broken=fault)
+    await victims.tick(2, 15, chatty=False)
+    messages = [e["message"] for e in await world.events(victim.id, "checkpoint.broken")]
+    head_content, _ = await world.store.read(victim.id, HEAD)
 
-    assert len(told) == 1
-    assert "manifest.json is invalid" in told[0]
-    assert Head.from_json(taken).checkpoints == ()
+    assert len(messages) == 1
+    assert "manifest.json is invalid" in messages[0]
+    assert Head.from_json(head_content).checkpoints == ()

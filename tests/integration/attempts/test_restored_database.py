@@ -84,38 +84,45 @@ async def test_a_job_goes_on_from_the_newest_commit_and_what_the_database_forgot
     world: World, lives: int, commits: bool
 ) -> None:
     world.store.now = world.clock
-    job_id, machines, known = await start_training(world, step=5)
-    await commit(world, job_id, committed(5, known))
+    job_id, machines, generation_number = await start_training(world, step=5)
+    await commit(world, job_id, committed(5, generation_number))
     await world.tick()
     await back_up(world.engine)
-    number = known
-    for life in range(1, lives + 1):
+    number = generation_number
+    for attempt_number in range(1, lives + 1):
         machines = await evict_and_boot(world, job_id, machines)
-        number = await train(world, machines, step=10 * life + 1)
+        number = await train(world, machines, step=10 * attempt_number + 1)
         if commits:
-            await commit(world, job_id, committed(10 * life, number))
+            await commit(world, job_id, committed(10 * attempt_number, number))
     world.clock.advance(minutes=5)
 
     await restore(world)
-    fresh = await boot_again(world, job_id)
+    new_nodes = await boot_again(world, job_id)
     before = await head_of(world, job_id)
-    opened = await train(world, fresh, step=90)
-    start = fresh[0].last
+    opened = await train(world, new_nodes, step=90)
+    start = new_nodes[0].last
 
-    assert (before.generation, number, opened) == (known + lives, known + lives, known + lives + 1)
+    assert (before.generation, number, opened) == (
+        generation_number + lives,
+        generation_number + lives,
+        generation_number + lives + 1,
+    )
     assert start is not None
     assert start.generation is not None
     assert (
         start.generation.checkpoint
         == before.newest
-        == committed(10 * lives if commits else 5, number if commits else known)
+        == committed(10 * lives if commits else 5, number if commits else generation_number)
     )
     with pytest.raises(StaleGeneration):
         await commit(world, job_id, committed(99, number))
     (event,) = await world.events(job_id, "database.behind")
-    assert event["data"] == {"known": known, "head": number}
-    assert f"it knew generation {known}, but generation {number} had begun" in event["message"]
-    await finish(world, job_id, fresh, opened)
+    assert event["data"] == {"known": generation_number, "head": number}
+    assert (
+        f"it knew generation {generation_number}, but generation {number} had begun"
+        in event["message"]
+    )
+    await finish(world, job_id, new_nodes, opened)
     assert (await world.job(job_id))["status"] == "succeeded"
     assert len(await world.events(job_id, "database.behind")) == 1
     assert len(await world.attempts_of(job_id)) == 2
@@ -130,19 +137,19 @@ async def test_machines_that_heard_what_the_database_forgot_hear_what_comes_next
     await back_up(world.engine)
     await machines[0].say(NodePhase.FAILED, number, step=6)
     await world.tick(1, seconds=2)
-    forgotten = await machines[1].hear()
+    lost_directive = await machines[1].hear()
 
     await restore(world)
-    again = await machines[1].hear()  # it asks all the time
+    directive = await machines[1].hear()  # it asks all the time
     await say_all(machines, NodePhase.STOPPED, number, step=6)
     await world.tick(3)
-    heard = [await machine.hear() for machine in machines]
+    directives = [await machine.hear() for machine in machines]
 
-    assert forgotten.kind is DirectiveKind.STOP
-    assert (again.kind, again.number) == (DirectiveKind.START, number)
-    assert again.seq > forgotten.seq
-    assert [(d.kind, d.number) for d in heard] == [(DirectiveKind.START, number + 1)] * 2
-    assert heard[1].seq > forgotten.seq
+    assert lost_directive.kind is DirectiveKind.STOP
+    assert (directive.kind, directive.number) == (DirectiveKind.START, number)
+    assert directive.seq > lost_directive.seq
+    assert [(d.kind, d.number) for d in directives] == [(DirectiveKind.START, number + 1)] * 2
+    assert directives[1].seq > lost_directive.seq
 
 
 async def test_a_job_whose_end_the_database_forgot_ends_so_again_and_trains_nothing(
@@ -171,21 +178,21 @@ async def test_machines_of_attempts_and_jobs_that_the_database_forgot_are_delete
     await back_up(world.engine)
     second = await evict_and_boot(world, job_id, first)
     await train(world, second, step=15)
-    other = (await world.submit())["id"]
-    theirs = await boot(world, other)
+    other_job = (await world.submit())["id"]
+    other_nodes = await boot(world, other_job)
 
     await restore(world)
-    fresh = await boot_again(world, job_id)
-    heard = await second[0].say(NodePhase.RUNNING, 2, step=16)
-    swept = await world.orphans.run_once()
+    new_nodes = await boot_again(world, job_id)
+    directive = await second[0].say(NodePhase.RUNNING, 2, step=16)
+    deleted = await world.orphans.run_once()
     world.clock.advance(minutes=5)
 
-    assert set(swept) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, theirs)}
-    assert world.cloud.billed_names() == {scale_set_name(fresh[0].attempt_id)}
-    assert heard.status_code == 404  # so it registers again
+    assert set(deleted) == {scale_set_name(nodes[0].attempt_id) for nodes in (second, other_nodes)}
+    assert world.cloud.billed_names() == {scale_set_name(new_nodes[0].attempt_id)}
+    assert directive.status_code == 404  # so it registers again
     assert (await second[0].register()).status_code == 410  # and leaves
-    assert (await world.call("GET", f"/v1/fine_tuning/jobs/{other}")).status_code == 404
-    assert await world.store.list_blobs(other)  # what it had committed stays
+    assert (await world.call("GET", f"/v1/fine_tuning/jobs/{other_job}")).status_code == 404
+    assert await world.store.list_blobs(other_job)  # what it had committed stays
 
 
 async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: World) -> None:
@@ -193,16 +200,16 @@ async def test_a_number_that_nodes_have_spoken_of_is_never_given_again(world: Wo
     job_id = (await world.submit())["id"]
     machines = await boot(world, job_id)
     await back_up(world.engine)
-    forgotten = await train(world, machines, step=5)
+    lost_number = await train(world, machines, step=5)
 
     await restore(world)  # a failover, say: the machines are there still
-    await say_all(machines, NodePhase.FAILED, forgotten, step=5)
+    await say_all(machines, NodePhase.FAILED, lost_number, step=5)
     await world.tick(2)
 
     async with world.engine.connect() as conn:
-        begun = await generations.of_job(conn, job_id)
-    assert [one.generation.number for one in begun] == [forgotten + 1]
-    assert (await head_of(world, job_id)).generation == forgotten + 1
+        rows = await generations.of_job(conn, job_id)
+    assert [row.generation.number for row in rows] == [lost_number + 1]
+    assert (await head_of(world, job_id)).generation == lost_number + 1
 
 
 class Scene:
@@ -214,11 +221,11 @@ class Scene:
     async def open(self, after: int) -> object:
         """As the worker that holds the claim."""
         world, step = self._world, OpenGeneration(nodes=(self.node,))
-        opens = GenerationOpener(engine=world.engine, store=world.store, now=world.clock)
-        return await opens.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
+        opener = GenerationOpener(engine=world.engine, store=world.store, now=world.clock)
+        return await opener.open(self._claim, self._row, step, AttemptView(scale_set=None), after)
 
 
-async def scene(world: World, ahead: int) -> Scene:
+async def scene(world: World, rows_ahead: int) -> Scene:
     now = world.clock()
     async with world.engine.begin() as conn:
         await add_job(conn, now, state="running", run_spec_sha256="as pinned")
@@ -227,16 +234,16 @@ async def scene(world: World, ahead: int) -> Scene:
         await generations.begin_all(conn, [generation(1, [node])], (), now)
         claim, row = await claim_attempt(conn, now)
     await world.store.create_container("job")
-    head = Head(generation=1 + ahead, checkpoints=(committed(5, 1 + ahead),))
+    head = Head(generation=1 + rows_ahead, checkpoints=(committed(5, 1 + rows_ahead),))
     await world.store.write("job", HEAD, head.to_json().encode())
     return Scene(world, claim, row, node_view(node, present=True))
 
 
-@pytest.mark.parametrize("ahead", [1, 2])
+@pytest.mark.parametrize("rows_ahead", [1, 2])
 async def test_a_late_worker_fences_nothing_however_far_head_is_ahead(
-    world: World, ahead: int
+    world: World, rows_ahead: int
 ) -> None:
-    late = await scene(world, ahead)
+    late = await scene(world, rows_ahead)
     before = await world.store.read("job", HEAD)
     world.clock.advance(seconds=LEASE.total_seconds() + 1)
     async with world.engine.begin() as conn:
@@ -248,14 +255,14 @@ async def test_a_late_worker_fences_nothing_however_far_head_is_ahead(
     assert await world.store.read("job", HEAD) == before
 
 
-@pytest.mark.parametrize("ahead", [1, 2])
-async def test_a_worker_without_the_newest_row_reads_again(world: World, ahead: int) -> None:
-    quick = await scene(world, ahead)
+@pytest.mark.parametrize("rows_ahead", [1, 2])
+async def test_a_worker_without_the_newest_row_reads_again(world: World, rows_ahead: int) -> None:
+    quick = await scene(world, rows_ahead)
     before = await world.store.read("job", HEAD)
     async with world.engine.begin() as conn:
         node = await nodes.find(conn, quick.node.node_id)
         assert node is not None
-        newer = replace(generation(1 + ahead, [node]), checkpoint=None)
+        newer = replace(generation(1 + rows_ahead, [node]), checkpoint=None)
         await generations.begin_all(conn, [newer], (), world.clock())
 
     assert await quick.open(after=1) is False

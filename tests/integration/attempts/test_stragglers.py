@@ -13,9 +13,9 @@ EIGHT = {"infrastructure": {"nodes": 8}}
 NO_IMAGE = "PlatformImageNotFound"
 
 
-async def _submit(world: World, asked: dict[str, Any]) -> str:
+async def _submit(world: World, body: dict[str, Any]) -> str:
     file = await world.upload(b"\n".join([DATASET] * 100))
-    return str((await world.submit(training_file=file, **asked))["id"])
+    return str((await world.submit(training_file=file, **body))["id"])
 
 
 async def _running(world: World, job_id: str, count: int) -> dict[str, Any]:
@@ -39,8 +39,8 @@ async def _vms(world: World, attempt_id: str) -> list[str]:
 async def _register(world: World, attempt_id: str) -> list[ScriptedNode]:
     nodes = [ScriptedNode(world, attempt_id, vm_id) for vm_id in await _vms(world, attempt_id)]
     for node in nodes:
-        answer = await node.register()
-        assert answer.status_code == 200, answer.text
+        response = await node.register()
+        assert response.status_code == 200, response.text
         await node.say(NodePhase.READY)
     return nodes
 
@@ -53,17 +53,17 @@ async def _is_short(world: World) -> bool:
 async def test_seven_of_eight_machines_are_kept_until_the_eighth_comes_late(world: World) -> None:
     world.cloud.stragglers[SPOT], world.cloud.straggler_delay = 1, timedelta(minutes=25)
     job_id = await _submit(world, EIGHT)
-    early = await _running(world, job_id, 7)
-    seven = await _vms(world, early["id"])
+    running_before = await _running(world, job_id, 7)
+    vm_ids = await _vms(world, running_before["id"])
     await world.tick(60)
     meanwhile = (await world.attempts_of(job_id))[-1]
-    late = await _running(world, job_id, 8)
+    running_after = await _running(world, job_id, 8)
     await world.tick()
-    nodes = await _register(world, late["id"])
+    nodes = await _register(world, running_after["id"])
     await train(world, nodes, step=1)
 
-    assert (early["state"], meanwhile["state"]) == ("provisioning", "provisioning")
-    assert set(seven) < {n.vm_id for n in nodes}
+    assert (running_before["state"], meanwhile["state"]) == ("provisioning", "provisioning")
+    assert set(vm_ids) < {n.vm_id for n in nodes}
     (attempt,) = await world.attempts_of(job_id)
     assert (attempt["state"], len(nodes)) == ("running", 8)
 
@@ -74,19 +74,19 @@ async def test_an_elastic_job_begins_with_seven_machines_once_the_eighth_is_late
     world.cloud.stragglers[SPOT], world.cloud.straggler_delay = 1, timedelta(minutes=25)
     hyperparameters = {"n_epochs": 50, "batch_size": 168}
     nodes_of_it = {"nodes": 8, "elastic": {"min_nodes": 6}}
-    asked = {"infrastructure": nodes_of_it, "hyperparameters": hyperparameters}
-    job_id = await _submit(world, asked)
+    body = {"infrastructure": nodes_of_it, "hyperparameters": hyperparameters}
+    job_id = await _submit(world, body)
     attempt = await _running(world, job_id, 7)
     await world.tick()
     nodes = await _register(world, attempt["id"])
     await world.tick(4)  # a minute: the eighth may still come
-    waits = (await world.attempts_of(job_id))[-1]["generations"]
+    generations = (await world.attempts_of(job_id))[-1]["generations"]
     await say_all(nodes, NodePhase.READY)
     await world.tick(5)
     await train(world, nodes, step=1)
 
     (lived,) = await world.attempts_of(job_id)
-    assert (waits, [g["nodes"] for g in lived["generations"]]) == ([], [7])
+    assert (generations, [g["nodes"] for g in lived["generations"]]) == ([], [7])
 
 
 async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the_others(
@@ -95,13 +95,13 @@ async def test_a_machine_that_azure_failed_to_make_is_asked_for_again_beside_the
     world.cloud.partial_capacity[SPOT], world.cloud.lists_failed_instances = 7, True
     world.cloud.late_code = "NetworkingInternalOperationError"
     job_id = await _submit(world, EIGHT)
-    early = await _running(world, job_id, 7)
-    seven = await _vms(world, early["id"])
+    running_before = await _running(world, job_id, 7)
+    vm_ids = await _vms(world, running_before["id"])
     world.cloud.partial_capacity.clear()
-    late = await _running(world, job_id, 8)
+    running_after = await _running(world, job_id, 8)
     await world.tick()
 
-    assert set(seven) < set(await _vms(world, late["id"]))
+    assert set(vm_ids) < set(await _vms(world, running_after["id"]))
     (attempt,) = await world.attempts_of(job_id)
     assert attempt["state"] == "starting"
     assert (await world.event_codes(job_id)).count("node.replacement_asked") == 1

@@ -25,27 +25,27 @@ def tools(tmp_path_factory: pytest.TempPathFactory) -> Iterator[CheckpointTools]
 @pytest.mark.parametrize("contestant", ["torch_save", DCP_DISK, "deepspeed", LIMIT])
 def test_what_it_saved_it_loads_from_the_sink(tools: CheckpointTools, contestant: str) -> None:
     case = replace(TINY, contestant=contestant, url=tools.sink.url(tls=True), tls=True)
-    found = measure(tools, case)
+    measures = measure(tools, case)
 
-    assert found.same
-    assert found.stored_ratio is not None
-    assert found.stored_ratio >= 1
-    assert (found.stall_s is None) is (contestant == LIMIT)
+    assert measures.same
+    assert measures.stored_ratio is not None
+    assert measures.stored_ratio >= 1
+    assert (measures.stall_s is None) is (contestant == LIMIT)
 
 
 def test_ours_loads_on_the_same_and_on_another_number_of_ranks(tools: CheckpointTools) -> None:
     case = replace(TINY, contestant=REKINDLE, url=tools.sink.url())
-    found, reshard = measure_rekindle(tools, case, 2)
+    measures, reshard = measure_rekindle(tools, case, 2)
 
-    assert found.same
+    assert measures.same
     assert reshard.same
-    assert (found.ranks, reshard.ranks) == (1, 2)
-    assert found.stall_s is not None
+    assert (measures.ranks, reshard.ranks) == (1, 2)
+    assert measures.stall_s is not None
     assert reshard.save_s is None
 
 
 def test_a_case_leaves_nothing_behind(tools: CheckpointTools) -> None:
     measure(tools, replace(TINY, contestant=LIMIT, url=tools.sink.url()))
-    left = [path.name for path in Path(tools.folder).iterdir() if path.is_dir()]
+    remaining = [path.name for path in Path(tools.folder).iterdir() if path.is_dir()]
 
-    assert left == []
+    assert remaining == []

@@ -46,10 +46,10 @@ def test_blocks_become_a_blob_in_the_order_of_their_list(container: ContainerCli
     for name, data in (("two", b"two"), ("one", SOME)):
         blob.stage_block(name, data)
     blob.commit_block_list([BlobBlock("one"), BlobBlock("two")], metadata={"crc64nvme": "00ff"})
-    there = blob.get_blob_properties()
+    properties = blob.get_blob_properties()
 
     assert blob.download_blob().readall() == SOME + b"two"
-    assert (there.size, there.metadata) == (len(SOME) + 3, {"crc64nvme": "00ff"})
+    assert (properties.size, properties.metadata) == (len(SOME) + 3, {"crc64nvme": "00ff"})
 
 
 @pytest.mark.parametrize(
@@ -86,9 +86,9 @@ def test_what_breaks_a_condition_of_azure_is_refused(container: ContainerClient)
         blob.commit_block_list([BlobBlock("never")])
 
     blob.upload_blob(b"123")
-    with pytest.raises(HttpResponseError) as refused:
+    with pytest.raises(HttpResponseError) as error:
         blob.download_blob(3, 1).readall()
-    assert refused.value.status_code == 416, "a range behind the end"
+    assert error.value.status_code == 416, "a range behind the end"
 
     right = {"x-ms-content-crc64": _base64(checksums.crc64nvme(SOME).to_bytes(8, "little"))}
     blob.stage_block("a", SOME, headers=right)
@@ -101,13 +101,13 @@ def test_what_breaks_a_condition_of_azure_is_refused(container: ContainerClient)
 def test_a_listing_tells_names_sizes_tags_and_folders(container: ContainerClient) -> None:
     for name in ("d/1", "d/2", "d/e/3", "other"):
         container.upload_blob(name, name.encode(), metadata={"a": "b"})
-    listed = {b.name: b for b in container.list_blobs(name_starts_with="d/", include=["metadata"])}
+    blobs = {b.name: b for b in container.list_blobs(name_starts_with="d/", include=["metadata"])}
     etag = container.get_blob_client("d/1").get_blob_properties().etag
     walked = {b.name for b in container.walk_blobs(name_starts_with="d/")}
 
-    assert list(listed) == ["d/1", "d/2", "d/e/3"]
-    assert (listed["d/1"].size, listed["d/1"].metadata) == (3, {"a": "b"})
-    assert listed["d/1"].etag == etag.strip('"')
+    assert list(blobs) == ["d/1", "d/2", "d/e/3"]
+    assert (blobs["d/1"].size, blobs["d/1"].metadata) == (3, {"a": "b"})
+    assert blobs["d/1"].etag == etag.strip('"')
     assert walked == {"d/1", "d/2", "d/e/"}
 
 
@@ -145,8 +145,8 @@ def test_over_tls_the_same_is_stored_and_raw_sockets_take_as_many_bytes_as_asked
         container.upload_blob("x", SOME)
         assert container.download_blob("x").readall() == SOME
     for tls in (False, True):
-        found = limits.raw(sink, mib=3, streams=2, tls=tls)
-        assert min(found.save_gib_s, found.load_gib_s) > 0
+        rate = limits.raw(sink, mib=3, streams=2, tls=tls)
+        assert min(rate.save_gib_s, rate.load_gib_s) > 0
 
 
 def test_a_sink_ends_with_its_user(tmp_path: Path) -> None:

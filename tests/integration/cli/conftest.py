@@ -59,9 +59,9 @@ async def invoke(
         "NO_COLOR": "1",
         **environment,
     }
-    ended = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=env)
-    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
-    return Ended(ended.exit_code, ended.stdout, ended.stderr)
+    result = await asyncio.to_thread(CliRunner().invoke, app, arguments, env=env)
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 @dataclass(frozen=True)
@@ -102,10 +102,10 @@ class Switch:
             error = {"message": "not today", "code": "invalid_job_state"}
             await JSONResponse({"error": error}, status_code=409)(scope, receive, send)
             return
-        ends = bool(self.away_for) and scope.get("path", "").endswith(self.away_for)
-        if not self.is_away and not ends:
-            heard = [h for h in scope.get("headers", ()) if self.knows_ranges or h[0] != b"range"]
-            await self._app({**scope, "headers": heard}, receive, send)
+        is_away = bool(self.away_for) and scope.get("path", "").endswith(self.away_for)
+        if not self.is_away and not is_away:
+            headers = [h for h in scope.get("headers", ()) if self.knows_ranges or h[0] != b"range"]
+            await self._app({**scope, "headers": headers}, receive, send)
             return
         self.refused += 1
         await PlainTextResponse("no upstream", status_code=503)(scope, receive, send)

@@ -192,8 +192,8 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     client = {"client_id": facts["client_id"], "client_secret": facts["client_secret"]}
     owner = emulator.http()
     form = {"grant_type": "client_credentials", "scope": f"{emulator.arm_url}/.default", **client}
-    answer = owner.post(f"/{TENANT}/oauth2/v2.0/token", data=form).raise_for_status()
-    owner.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+    response = owner.post(f"/{TENANT}/oauth2/v2.0/token", data=form).raise_for_status()
+    owner.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
     reader = emulator.admin("principals", {"client_id": "reader", "secret": "only-reads"})
     settings = {
         "AZURE_SUBSCRIPTION_ID": SUBSCRIPTION,
@@ -209,8 +209,8 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         "STORAGE": "DefaultEndpointsProtocol=https;AccountName=rekindletest;AccountKey=none",
         "PUBLIC_URL": "http://127.0.0.1:8080",
     }
-    made = Deployed(emulator, owner, settings)
-    made.order(
+    deployment = Deployed(emulator, owner, settings)
+    deployment.order(
         ("PUT", IN_GROUP, {"location": "eastus"}),
         (
             "PUT",
@@ -226,7 +226,7 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
         ("PUT", KEYS, {"location": "eastus"}),
         role(READER, reader.json()["object_id"]),
     )
-    yield made
+    yield deployment
     owner.close()
     emulator.stop()
 
@@ -235,8 +235,8 @@ def role(name: str, principal: str) -> Request:
     """Return the request that assigns a role in the subscription to a principal."""
     path = f"{ROOT}/providers/Microsoft.Authorization/roleAssignments/{principal}"
     definition = f"{ROOT}/providers/Microsoft.Authorization/roleDefinitions/{name}"
-    given = {"roleDefinitionId": definition, "principalId": principal}
-    return "PUT", path, {"properties": given | {"principalType": "ServicePrincipal"}}
+    properties = {"roleDefinitionId": definition, "principalId": principal}
+    return "PUT", path, {"properties": properties | {"principalType": "ServicePrincipal"}}
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.verdict}-{case.said}")
@@ -245,14 +245,14 @@ def test_a_red_check_ends_with_the_command_that_mends_it(azure: Deployed, case: 
     if case.restriction:
         azure.emulator.admin("market/restrictions", case.restriction).raise_for_status()
     try:
-        found = azure.checks(case.settings, (case.before, case.restriction))
+        checks = azure.checks(case.settings, (case.before, case.restriction))
     finally:
         azure.order(*case.after)
         if case.restriction:
-            lifted = case.restriction | {"reason": None}
-            azure.emulator.admin("market/restrictions", lifted).raise_for_status()
+            restriction = case.restriction | {"reason": None}
+            azure.emulator.admin("market/restrictions", restriction).raise_for_status()
 
-    (line,) = (c for c in found if c.name == case.check)
+    (line,) = (c for c in checks if c.name == case.check)
     assert line.verdict is case.verdict, line
     assert case.said in line.found
     assert case.remedy in line.remedy
@@ -262,14 +262,18 @@ def test_a_red_check_ends_with_the_command_that_mends_it(azure: Deployed, case: 
 def test_a_feature_that_was_registered_is_green(azure: Deployed) -> None:
     azure.order(("POST", f"{FEATURE}/register", {}))
 
-    found = {c.name: c for c in azure.checks(policy(encryption_at_host=True), "registered")}
+    checks_by_name = {
+        c.name: c for c in azure.checks(policy(encryption_at_host=True), "registered")
+    }
 
-    assert found["encryption at host"].verdict is OK
+    assert checks_by_name["encryption at host"].verdict is OK
 
 
 def test_settings_that_make_no_sense_stop_no_other_check(azure: Deployed) -> None:
-    found = {c.name: c for c in azure.checks({"AZURE_POLICY": "{", "OFFERINGS": "nonsense"})}
+    checks_by_name = {
+        c.name: c for c in azure.checks({"AZURE_POLICY": "{", "OFFERINGS": "nonsense"})
+    }
 
-    assert found["encryption"].verdict is DOUBT
-    assert found["resource group"].verdict is OK
-    assert found["clock of Azure"].verdict is OK
+    assert checks_by_name["encryption"].verdict is DOUBT
+    assert checks_by_name["resource group"].verdict is OK
+    assert checks_by_name["clock of Azure"].verdict is OK

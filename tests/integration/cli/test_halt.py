@@ -24,147 +24,149 @@ async def phases(world: World, *jobs: str) -> list[str]:
 
 
 async def test_an_operator_looks_at_and_ends_a_job_of_another_project(shell: Shell) -> None:
-    them = await theirs(shell)
-    job = (await them.submit())["id"]
-    there = ("--project", "others")
+    other_world = await theirs(shell)
+    job = (await other_world.submit())["id"]
+    options = ("--project", "others")
 
-    unseen = await shell.run("events", job)
-    where = await shell.run("projects", "--job", job)
-    told = await shell.run("events", job, *there)
-    listed = await shell.run("list", "--json", *there)
-    ended = await shell.run("cancel", "last", *there)
+    not_found = await shell.run("events", job)
+    projects_result = await shell.run("projects", "--job", job)
+    event_output = await shell.run("events", job, *options)
+    listing = await shell.run("list", "--json", *options)
+    result = await shell.run("cancel", "last", *options)
 
-    assert (unseen.code, told.code, ended.code) == (5, 0, 0)
-    assert "others" in where.out
-    assert "Created job" in told.out
-    assert [j["id"] for j in listed.json["data"]] == [job]
-    assert f"rekindle watch {job} --project others" in ended.out
-    assert await phases(them, job) == ["cancelling"]
+    assert (not_found.code, event_output.code, result.code) == (5, 0, 0)
+    assert "others" in projects_result.out
+    assert "Created job" in event_output.out
+    assert [j["id"] for j in listing.json["data"]] == [job]
+    assert f"rekindle watch {job} --project others" in result.out
+    assert await phases(other_world, job) == ["cancelling"]
 
 
 async def test_the_jobs_of_all_projects_are_listed_by_project(shell: Shell) -> None:
-    mine, job = await submit(shell), (await (await theirs(shell)).submit())["id"]
+    own_job, job = await submit(shell), (await (await theirs(shell)).submit())["id"]
 
-    listed = (await shell.run("list", "--all-projects", "--json")).json["data"]
-    shown = await shell.run("list", "--all-projects", "-n", "1")
-    both = await shell.run("list", "--all-projects", "--project", "others")
+    job_rows = (await shell.run("list", "--all-projects", "--json")).json["data"]
+    table = await shell.run("list", "--all-projects", "-n", "1")
+    conflicting = await shell.run("list", "--all-projects", "--project", "others")
 
-    assert {(j["id"], j["project"]) for j in listed} == {(mine, "tests"), (job, "others")}
-    assert "Project others" in shown.out
-    assert both.code == 2
+    assert {(j["id"], j["project"]) for j in job_rows} == {(own_job, "tests"), (job, "others")}
+    assert "Project others" in table.out
+    assert conflicting.code == 2
 
 
 async def test_all_that_is_not_over_is_paused_and_taken_up_again(shell: Shell) -> None:
     jobs = [await submit(shell) for _ in range(3)]
-    other = (await (them := await theirs(shell)).submit())["id"]
+    other_job = (await (other_world := await theirs(shell)).submit())["id"]
     await shell.run("cancel", jobs[0])
     await shell.world.tick(2)
 
     paused = await shell.run("pause", "--all", "--yes")
-    again = await shell.run("pause", "--all", "--yes", "--json")
-    held = await phases(shell.world, *jobs)
+    repeated = await shell.run("pause", "--all", "--yes", "--json")
+    job_phases = await phases(shell.world, *jobs)
     resumed = await shell.run("resume", "--all", "--yes", "--json")
 
-    assert (paused.code, again.code, resumed.code) == (0, 0, 0)
+    assert (paused.code, repeated.code, resumed.code) == (0, 0, 0)
     assert paused.out.splitlines() == [
         f"{jobs[2]}: asked to pause",
         f"{jobs[1]}: asked to pause",
         "2 jobs asked to pause.",
     ]
-    assert again.json["data"] == []
-    assert held[0] == "done"
-    assert set(held[1:]) <= {"pausing", "paused"}
-    assert {one["id"] for one in resumed.json["data"]} == set(jobs[1:])
-    assert {one["result"] for one in resumed.json["data"]} == {"told"}
+    assert repeated.json["data"] == []
+    assert job_phases[0] == "done"
+    assert set(job_phases[1:]) <= {"pausing", "paused"}
+    assert {row["id"] for row in resumed.json["data"]} == set(jobs[1:])
+    assert {row["result"] for row in resumed.json["data"]} == {"told"}
     assert not {"pausing", "paused"} & set(await phases(shell.world, *jobs))
-    assert await phases(them, other) == ["provisioning"]
+    assert await phases(other_world, other_job) == ["provisioning"]
 
 
 async def test_what_users_had_paused_stays_so_where_only_the_rest_is_taken_up(shell: Shell) -> None:
-    users, other = await submit(shell), await submit(shell)
+    users, other_job = await submit(shell), await submit(shell)
     await shell.run("pause", users)
     paused = await shell.run("pause", "--all", "--yes")
-    kept, empty = shell.folder / "paused.txt", shell.folder / "empty.txt"
-    kept.write_text(paused.out)
+    kept_path, empty = shell.folder / "paused.txt", shell.folder / "empty.txt"
+    kept_path.write_text(paused.out)
     empty.write_text("")
 
-    nothing = await shell.run("resume", "--all", "--only", str(empty))
-    one = await shell.run("resume", users, "--only", str(kept))
-    resumed = await shell.run("resume", "--all", "--yes", "--only", str(kept), "--json")
+    no_costs = await shell.run("resume", "--all", "--only", str(empty))
+    kept_result = await shell.run("resume", users, "--only", str(kept_path))
+    resumed = await shell.run("resume", "--all", "--yes", "--only", str(kept_path), "--json")
 
-    assert (nothing.code, one.code, resumed.code) == (2, 2, 0)
-    assert [job["id"] for job in resumed.json["data"]] == [other]
+    assert (no_costs.code, kept_result.code, resumed.code) == (2, 2, 0)
+    assert [job["id"] for job in resumed.json["data"]] == [other_job]
     assert await phases(shell.world, users) == ["pausing"]
 
 
 async def test_all_are_stopped_behind_a_thousand_that_are_over(shell: Shell) -> None:
-    them, job = await theirs(shell), await submit(shell)
-    over = """
+    other_world, job = await theirs(shell), await submit(shell)
+    statement = """
         insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
             'id', 'ftjob-z' || n, 'state', 'cancelled', 'finished_at', j.created_at,
             'idempotency_key', null))).*
         from jobs j, generate_series(1, 1001) n
     """
     async with shell.world.engine.begin() as conn:
-        await conn.execute(text(over))
-    other = (await them.submit())["id"]
+        await conn.execute(text(statement))
+    other_job = (await other_world.submit())["id"]
 
-    before = await phases(them, other)
+    before = await phases(other_world, other_job)
     paused = await shell.run("pause", "--all", "--yes", "--all-projects", "--json")
 
-    told = {(one["id"], one["project"]) for one in paused.json["data"]}
-    assert told == {(other, "others"), (job, "tests")}
+    stopped = {(row["id"], row["project"]) for row in paused.json["data"]}
+    assert stopped == {(other_job, "others"), (job, "tests")}
     assert before == ["validating"]
-    assert set(await phases(them, other)) <= {"pausing", "paused"}
+    assert set(await phases(other_world, other_job)) <= {"pausing", "paused"}
 
 
 async def test_what_waits_for_money_is_paused_and_taken_up_only_if_it_was(shell: Shell) -> None:
     job = await submit(shell)
     async with shell.world.engine.begin() as conn:
-        spent = "update jobs set over_budget_at = created_at, over_budget_because = 'It is spent'"
-        await conn.execute(text(spent))
+        statement = (
+            "update jobs set over_budget_at = created_at, over_budget_because = 'It is spent'"
+        )
+        await conn.execute(text(statement))
 
     unpaused = await shell.run("resume", "--all", "--yes", "--json")
     paused = await shell.run("pause", "--all", "--yes", "--json")
     resumed = await shell.run("resume", "--all", "--yes", "--json")
 
     assert unpaused.json["data"] == []
-    assert [one["id"] for one in paused.json["data"] + resumed.json["data"]] == [job, job]
+    assert [row["id"] for row in paused.json["data"] + resumed.json["data"]] == [job, job]
 
 
 async def test_what_could_not_be_is_said_with_why_and_the_rest_is_done(shell: Shell) -> None:
     first, second = await submit(shell), await submit(shell)
     shell.switch.conflicts_for = f"{second}/pause"
-    ended = await shell.run("pause", "--all", "--yes")
+    result = await shell.run("pause", "--all", "--yes")
     shell.switch.conflicts_for = ""
     await shell.run("pause", "--all", "--yes")
     shell.switch.conflicts_for = f"{second}/resume"
 
     resumed = await shell.run("resume", "--all", "--yes")
-    again = await shell.run("resume", "--all", "--yes", "--json")
+    repeated = await shell.run("resume", "--all", "--yes", "--json")
 
-    assert ended.code == 0, "a job that ends meanwhile is no failure"
-    assert f"{second}: has already ended: not today" in ended.out
-    assert "1 job asked to pause; 1 had already ended." in ended.out
-    assert resumed.code == again.code == 1
+    assert result.code == 0, "a job that ends meanwhile is no failure"
+    assert f"{second}: has already ended: not today" in result.out
+    assert "1 job asked to pause; 1 had already ended." in result.out
+    assert resumed.code == repeated.code == 1
     assert f"{second}: could not be asked to resume: not today" in resumed.out
     assert f"{first}: asked to resume" in resumed.out
     assert "1 job asked to resume; 1 failed." in resumed.out
-    assert [one["result"] for one in again.json["data"]] == ["failed"]
+    assert [row["result"] for row in repeated.json["data"]] == ["failed"]
 
 
 async def test_a_service_that_goes_away_leaves_what_was_done(shell: Shell) -> None:
     first, second = await submit(shell), await submit(shell)
     shell.switch.away_for = f"{first}/pause"
 
-    broken = await shell.run("pause", "--all", "--yes")
+    damaged = await shell.run("pause", "--all", "--yes")
     shell.switch.away_for = ""
-    again = await shell.run("pause", "--all", "--yes", "--json")
+    repeated = await shell.run("pause", "--all", "--yes", "--json")
 
-    assert (broken.code, again.code) == (3, 0)
-    assert f"{second}: asked to pause" in broken.out
-    assert "rerun for the other jobs" in broken.err
-    assert [one["id"] for one in again.json["data"]] == [first]
+    assert (damaged.code, repeated.code) == (3, 0)
+    assert f"{second}: asked to pause" in damaged.out
+    assert "rerun for the other jobs" in damaged.err
+    assert [row["id"] for row in repeated.json["data"]] == [first]
 
 
 async def at_a_terminal(shell: Shell, types: str, *arguments: str) -> tuple[int, str]:
@@ -178,25 +180,25 @@ async def at_a_terminal(shell: Shell, types: str, *arguments: str) -> tuple[int,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
     )
-    _, said = await started.communicate()
+    _, stderr = await started.communicate()
     os.close(keyboard)
     os.close(screen)
     assert started.returncode is not None
-    return started.returncode, said.decode()
+    return started.returncode, stderr.decode()
 
 
 async def test_who_sits_at_a_terminal_is_asked_first(shell: Shell) -> None:
     job = await submit(shell)
 
-    nobody = await shell.run("pause", "--all")
-    refused, asked = await at_a_terminal(shell, "n", "pause", "--all")
+    unconfirmed = await shell.run("pause", "--all")
+    result, prompt = await at_a_terminal(shell, "n", "pause", "--all")
     before = await phases(shell.world, job)
     agreed, _ = await at_a_terminal(shell, "y", "pause", "--all")
-    unasked, said = await at_a_terminal(shell, "n", "resume", "--all", "--yes")
+    unprompted, output = await at_a_terminal(shell, "n", "resume", "--all", "--yes")
 
-    assert (nobody.code, refused, agreed, unasked) == (2, 1, 0, 0)
-    assert "--yes" in nobody.err
-    assert "Pause 1 job?" in asked
+    assert (unconfirmed.code, result, agreed, unprompted) == (2, 1, 0, 0)
+    assert "--yes" in unconfirmed.err
+    assert "Pause 1 job?" in prompt
     assert before == ["validating"]
-    assert "Resume 1 job?" not in said
+    assert "Resume 1 job?" not in output
     assert not {"pausing", "paused"} & set(await phases(shell.world, job))

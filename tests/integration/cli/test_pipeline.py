@@ -26,7 +26,7 @@ def pipeline(shell: Shell) -> str:
     shell.dataset("pairs.jsonl", PAIRS)
     shell.dataset("prompts.jsonl", prompts())
     grader = {"type": "reward_model", "model": "$judge"}
-    learn = {"type": "reinforcement", "reinforcement": {"grader": grader}}
+    method_body = {"type": "reinforcement", "reinforcement": {"grader": grader}}
     phases: list[dict[str, Any]] = [
         {"name": "sft", "model": MODEL, "training_file": "chats.jsonl"},
         {
@@ -35,7 +35,7 @@ def pipeline(shell: Shell) -> str:
             "training_file": "pairs.jsonl",
             "method": {"type": "reward"},
         },
-        {"name": "rl", "model": "$sft", "training_file": "prompts.jsonl", "method": learn},
+        {"name": "rl", "model": "$sft", "training_file": "prompts.jsonl", "method": method_body},
     ]
     path = shell.folder / "pipeline.json"
     path.write_text(json.dumps({"name": "helpful", "phases": [p | SEED for p in phases]}))
@@ -44,14 +44,14 @@ def pipeline(shell: Shell) -> str:
 
 async def jobs(shell: Shell) -> list[dict[str, Any]]:
     """Oldest first."""
-    listed: list[dict[str, Any]] = (await shell.world.call("GET", f"/v1{JOBS}")).json()["data"]
-    return listed[::-1]
+    job_rows: list[dict[str, Any]] = (await shell.world.call("GET", f"/v1{JOBS}")).json()["data"]
+    return job_rows[::-1]
 
 
 async def submitted(shell: Shell, count: int) -> str:
     """Wait until there are this many jobs and return the id of the newest."""
-    found = await waiting.until(lambda: jobs(shell), lambda found: len(found) >= count)
-    return str(found[-1]["id"])
+    job_rows = await waiting.until(lambda: jobs(shell), lambda job_rows: len(job_rows) >= count)
+    return str(job_rows[-1]["id"])
 
 
 async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) -> None:
@@ -59,24 +59,24 @@ async def test_three_phases_hand_their_models_on(shell: Shell, pipeline: str) ->
     for count in (1, 2, 3):
         await finish_job(shell.world, await submitted(shell, count))
         shell.world.clock.advance(seconds=1)
-    ended = await running
-    again = await shell.run("pipeline", pipeline, "--json")
+    result = await running
+    repeated = await shell.run("pipeline", pipeline, "--json")
 
     sft, judge, rl = await jobs(shell)
-    assert ended.code == again.code == 0, ended
+    assert result.code == repeated.code == 0, result
     assert [job["metadata"]["phase"] for job in (sft, judge, rl)] == NAMES
     assert {job["metadata"]["pipeline"] for job in (sft, judge, rl)} == {"helpful"}
     assert judge["model"] == rl["model"] == sft["fine_tuned_model"]
     grader = rl["method"]["reinforcement"]["grader"]
     assert grader["model"] == judge["fine_tuned_model"]
-    assert again.json["models"] == {
+    assert repeated.json["models"] == {
         name: job["fine_tuned_model"] for name, job in zip(NAMES, (sft, judge, rl), strict=True)
     }
-    assert f"Next: rekindle download {rl['id']} model/" in ended.out
-    assert "sft: about $" in ended.err
-    assert "judge: about $" in ended.err
-    assert "rl: unknown until the grader's model is trained" in ended.err
-    assert "for 2 of 3 phases" in ended.err
+    assert f"Next: rekindle download {rl['id']} model/" in result.out
+    assert "sft: about $" in result.err
+    assert "judge: about $" in result.err
+    assert "rl: unknown until the grader's model is trained" in result.err
+    assert "for 2 of 3 phases" in result.err
 
 
 async def test_a_failed_phase_stops_it_until_a_retry(shell: Shell, pipeline: str) -> None:
@@ -85,16 +85,16 @@ async def test_a_failed_phase_stops_it_until_a_retry(shell: Shell, pipeline: str
     await shell.run("cancel", first)
     await shell.world.tick(2)
     stopped = await running
-    still = await shell.run("pipeline", pipeline)
+    result = await shell.run("pipeline", pipeline)
     retrying = asyncio.create_task(shell.run("pipeline", pipeline, "--retry"))
     second = await submitted(shell, 2)
     await shell.run("cancel", second)
     await shell.world.tick(2)
     await retrying
 
-    assert (stopped.code, still.code) == (1, 1)
+    assert (stopped.code, result.code) == (1, 1)
     assert f"Phase sft ended as cancelled: job {first}" in stopped.err
-    assert "--retry" in still.err
+    assert "--retry" in result.err
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "sft"]
 
 
@@ -109,11 +109,11 @@ async def test_ctrl_c_leaves_the_job_to_the_next_run(shell: Shell, pipeline: str
     signal.signal(signal.SIGINT, before)
     name = await submitted(shell, 1)
     assert process.stderr is not None
-    told = b""
-    while b" is " + name.encode() not in told:
-        told += await asyncio.wait_for(process.stderr.readline(), 30)
+    output = b""
+    while b" is " + name.encode() not in output:
+        output += await asyncio.wait_for(process.stderr.readline(), 30)
     process.send_signal(signal.SIGINT)
-    _, rest = await asyncio.wait_for(process.communicate(), 30)
+    _, stdout = await asyncio.wait_for(process.communicate(), 30)
     running = asyncio.create_task(shell.run("pipeline", pipeline))
     await finish_job(shell.world, name)
     second = await submitted(shell, 2)
@@ -122,23 +122,23 @@ async def test_ctrl_c_leaves_the_job_to_the_next_run(shell: Shell, pipeline: str
     await running
 
     assert process.returncode == 130
-    assert f"Continue: rekindle pipeline {pipeline}" in rest.decode()
+    assert f"Continue: rekindle pipeline {pipeline}" in stdout.decode()
     assert [job["metadata"]["phase"] for job in await jobs(shell)] == ["sft", "judge"]
 
 
 async def test_what_is_wrong_is_said_before_any_job(shell: Shell, pipeline: str) -> None:
     (shell.folder / "pairs.jsonl").write_bytes((shell.folder / "chats.jsonl").read_bytes())
-    wrong = await shell.run("pipeline", pipeline)
+    invalid = await shell.run("pipeline", pipeline)
     shell.dataset("pairs.jsonl", PAIRS)
     shell.dataset("prompts.jsonl", b'{"messages": []}')
-    broken = await shell.run("pipeline", pipeline)
+    damaged = await shell.run("pipeline", pipeline)
     (shell.folder / "prompts.jsonl").unlink()
     absent = await shell.run("pipeline", pipeline)
-    none = await shell.run("pipeline", "none.json")
+    missing_file = await shell.run("pipeline", "none.json")
 
-    assert [e.code for e in (wrong, broken, absent, none)] == [2, 2, 2, 2]
-    assert "line 1" in broken.err.lower()
-    assert "holds chats, and method reward learns from preferences" in wrong.err
+    assert [e.code for e in (invalid, damaged, absent, missing_file)] == [2, 2, 2, 2]
+    assert "line 1" in damaged.err.lower()
+    assert "holds chats, and method reward learns from preferences" in invalid.err
     assert "prompts.jsonl does not exist" in absent.err
-    assert "none.json: No such file" in none.err
+    assert "none.json: No such file" in missing_file.err
     assert await jobs(shell) == []

@@ -51,7 +51,7 @@ def client_of(shell: Shell) -> ApiClient:
 
 
 async def test_a_stopped_upload_sends_only_what_is_missing(shell: Shell, home: Path) -> None:
-    path, seen = Path(shell.dataset()), Seen()
+    path, recorder = Path(shell.dataset()), Seen()
 
     class Stopped(Seen):
         def show_sent(self, done: int) -> None:
@@ -67,12 +67,12 @@ async def test_a_stopped_upload_sends_only_what_is_missing(shell: Shell, home: P
         await send(Stopped())
     (upload_id,) = noted(home)
     upload = (await shell.world.call("GET", f"/v1/uploads/{upload_id}")).json()
-    there = len(upload["parts"])
+    part_count = len(upload["parts"])
     shell.switch.away_for = ""
-    file = await send(seen)
+    file = await send(recorder)
 
-    assert 0 < there < 10
-    assert (file["bytes"], file["filename"], seen.sent[-1]) == (
+    assert 0 < part_count < 10
+    assert (file["bytes"], file["filename"], recorder.sent[-1]) == (
         len(DATASET),
         path.name,
         len(DATASET),

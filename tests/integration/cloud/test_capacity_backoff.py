@@ -48,8 +48,8 @@ async def until_refused(world: World) -> Shortage:
     """Once the first has been refused."""
     for _ in range(5):
         await world.tick(1, seconds=5)
-        if found := await known_shortage(world):
-            return found
+        if shortage := await known_shortage(world):
+            return shortage
     raise AssertionError("nobody was refused")
 
 
@@ -58,17 +58,17 @@ async def block_askers(world: World, jobs: int) -> AsyncIterator[AsyncConnection
     """So many have read that they may ask, and none has written that it does."""
     async with world.engine.connect() as conn, conn.begin():
         await conn.execute(select(table).with_for_update())
-        asking = asyncio.create_task(world.jobs.run_once())
-        await waiting.until(lambda: blocked(world.engine), lambda many: many == jobs)
+        task = asyncio.create_task(world.jobs.run_once())
+        await waiting.until(lambda: blocked(world.engine), lambda count: count == jobs)
         yield conn
-    await asking
+    await task
 
 
 async def test_refusals_of_one_moment_are_one_refusal(world: World) -> None:
-    found = await all_refused(world)
+    refusals = await all_refused(world)
 
-    assert found.in_a_row == 1
-    assert found.ends_at - found.since == FIRST_BACKOFF
+    assert refusals.in_a_row == 1
+    assert refusals.ends_at - refusals.since == FIRST_BACKOFF
 
 
 async def test_a_refused_probe_is_one_more_refusal(world: World) -> None:
@@ -99,8 +99,8 @@ async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(wor
     world.cloud.sold_out.clear()
     world.clock.advance(seconds=2 * FIRST_BACKOFF.total_seconds())
 
-    async with block_askers(world, JOBS) as another:
-        await another.execute(delete(table))  # as an attempt does that is given machines
+    async with block_askers(world, JOBS) as blockers:
+        await blockers.execute(delete(table))  # as an attempt does that is given machines
 
     assert await known_shortage(world) is None
     await world.tick(2)
@@ -109,16 +109,16 @@ async def test_a_shortage_that_has_just_ended_is_not_restored_by_older_reads(wor
 
 def room_for(world: World, machines: int) -> list[int]:
     """Azure makes no larger scale sets; returns those that it is asked for, as they come."""
-    create, asked = world.cloud.create, list[int]()
+    create, sizes = world.cloud.create, list[int]()
 
     async def limited(spec: ScaleSetSpec) -> None:
-        asked.append(spec.instance_count)
+        sizes.append(spec.instance_count)
         if spec.instance_count > machines:
             raise InsufficientCapacity("AllocationFailed", "AllocationFailed")
         await create(spec)
 
     world.cloud.create = limited  # type: ignore[method-assign]  # of this world alone
-    return asked
+    return sizes
 
 
 async def submit_job(world: World, nodes: int) -> str:
@@ -129,12 +129,12 @@ async def gang_first(world: World, gang: str, pauses: int) -> None:
     """So many pauses pass, at the end of each of which the gang is the first to look."""
     is_gang, due_at = jobs_table.c.id == gang, jobs_table.c.due_at
     for _ in range(pauses):
-        if found := await known_shortage(world):
-            after = func.greatest(due_at, found.ends_at + FIRST_BACKOFF / 60)
-            first = update(jobs_table).values(due_at=case((is_gang, found.ends_at), else_=after))
+        if shortage := await known_shortage(world):
+            after = func.greatest(due_at, shortage.ends_at + FIRST_BACKOFF / 60)
+            first = update(jobs_table).values(due_at=case((is_gang, shortage.ends_at), else_=after))
             async with world.engine.begin() as conn:
                 await conn.execute(first)
-            await world.tick(1, (found.ends_at - world.clock()).total_seconds())
+            await world.tick(1, (shortage.ends_at - world.clock()).total_seconds())
         await world.tick(13, seconds=5)
 
 
@@ -145,18 +145,18 @@ async def test_a_gang_that_is_always_refused_and_always_first_keeps_no_small_job
     world.cloud.create_time = FIRST_BACKOFF / 3
     gang = await submit_job(world, GANG)
     await until_refused(world)
-    small = [await submit_job(world, 1) for _ in range(3)]
+    small_jobs = [await submit_job(world, 1) for _ in range(3)]
 
     await gang_first(world, gang, 2)
 
-    given = [await world.attempts_of(job) for job in small]
-    assert [[(a["state"], a["outcome"]) for a in of_job] for of_job in given] == [
+    attempt_lists = [await world.attempts_of(job) for job in small_jobs]
+    assert [[(a["state"], a["outcome"]) for a in of_job] for of_job in attempt_lists] == [
         [("starting", None)]
     ] * 3
 
 
 async def test_one_of_many_small_jobs_asks_while_a_gang_is_refused(world: World) -> None:
-    asked = room_for(world, 0)
+    counts = room_for(world, 0)
     await submit_job(world, GANG)
     gang = await until_refused(world)
     for _ in range(JOBS):
@@ -169,5 +169,5 @@ async def test_one_of_many_small_jobs_asks_while_a_gang_is_refused(world: World)
         pass
     await world.tick(4, seconds=5)
 
-    assert asked == [GANG, 1]
+    assert counts == [GANG, 1]
     assert (gang.nodes, await known_shortage(world)) == (GANG, replace(gang, nodes=1))

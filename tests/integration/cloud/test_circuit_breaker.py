@@ -44,25 +44,25 @@ async def refuse_call() -> None:
 async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried_by_one(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    one, other = (limited(engine, clock) for _ in "ab")
+    first_cloud, second_cloud = (limited(engine, clock) for _ in "ab")
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await one.call(ILL, CloudCall.GET, failing)
+            await first_cloud.call(ILL, CloudCall.GET, failing)
 
     with pytest.raises(Throttled, match="fails in"):
-        await other.call(ILL, CloudCall.GET, fine)
-    assert await other.call(SPOT.region, CloudCall.GET, fine) == "fine"
+        await second_cloud.call(ILL, CloudCall.GET, fine)
+    assert await second_cloud.call(SPOT.region, CloudCall.GET, fine) == "fine"
     clock.advance(seconds=60)
     gate = asyncio.Event()
-    trying = asyncio.create_task(one.call(ILL, CloudCall.GET, behind(gate)))
-    await waiting.until(value(lambda: one._limit.in_progress[ILL]), lambda n: n == 1)
+    trying = asyncio.create_task(first_cloud.call(ILL, CloudCall.GET, behind(gate)))
+    await waiting.until(value(lambda: first_cloud._limit.in_progress[ILL]), lambda n: n == 1)
     with pytest.raises(Throttled):
-        await other.call(ILL, CloudCall.GET, fine)
+        await second_cloud.call(ILL, CloudCall.GET, fine)
     gate.set()
     await trying
     clock.advance(seconds=PROBE.total_seconds())
 
-    assert await other.call(ILL, CloudCall.GET, fine) == "fine"
+    assert await second_cloud.call(ILL, CloudCall.GET, fine) == "fine"
 
 
 async def test_many_answers_at_once_after_a_failure_are_all_answers(
@@ -72,11 +72,11 @@ async def test_many_answers_at_once_after_a_failure_are_all_answers(
     with pytest.raises(CloudError):
         await cloud.call(ILL, CloudCall.GET, failing)
 
-    answers = await asyncio.gather(
+    outcomes = await asyncio.gather(
         *(cloud.call(ILL, CloudCall.GET, fine) for _ in range(CONCURRENT_CALLS))
     )
 
-    assert answers == ["fine"] * CONCURRENT_CALLS
+    assert outcomes == ["fine"] * CONCURRENT_CALLS
 
 
 async def test_a_clear_refusal_is_no_sign_of_an_ill_region(
@@ -139,8 +139,8 @@ async def test_while_a_circuit_is_open_no_tokens_are_kept_for_its_end(
     await _fail_until_left_alone(cloud, clock)
     async with engine.begin() as conn:
         await add_job(conn, clock(), state="running")
-        due = {"deferred_call": "create", "deferred_until": clock()}
-        await add_attempt(conn, clock(), state="provisioning", **due)
+        values = {"deferred_call": "create", "deferred_until": clock()}
+        await add_attempt(conn, clock(), state="provisioning", **values)
     await replace(world.attempts, limited_cloud=cloud).run_once()
     row = await _row(engine)
 
@@ -156,14 +156,14 @@ async def test_nodes_are_seen_to_as_often_as_ever_while_their_region_is_left_alo
     cloud = RateLimitedCloud(engine=engine, cloud=world.cloud, now=clock)
     reconciler = replace(world.attempts, limited_cloud=cloud)
     await _fail_until_left_alone(cloud, clock)
-    looks = list[int]()
-    while (await _row(engine)).state == AttemptState.RUNNING and len(looks) < MOST_LOOKS:
+    intervals = list[int]()
+    while (await _row(engine)).state == AttemptState.RUNNING and len(intervals) < MOST_LOOKS:
         clock.advance(seconds=world.pace.poll.total_seconds())
-        looks.append(await reconciler.run_once())
+        intervals.append(await reconciler.run_once())
 
-    assert set(looks) == {1}
-    silent = len(looks) * world.pace.poll
-    assert world.pace.silence <= silent <= world.pace.silence + 3 * world.pace.poll
+    assert set(intervals) == {1}
+    silence_s = len(intervals) * world.pace.poll
+    assert world.pace.silence <= silence_s <= world.pace.silence + 3 * world.pace.poll
 
 
 def _refuse_statement(*_: object) -> None:

@@ -95,19 +95,19 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     await left(engine, clock, RequestKind.CREATE, -124)  # the 125th without a token: a minute
     await reconciler.run_once()
     row = await row_of(engine)
-    waits = (row.deferred_call, row.due_at - clock(), row.deferred_until - clock())
-    another = replica_of(world, cloud)
+    deferral = (row.deferred_call, row.due_at - clock(), row.deferred_until - clock())
+    replica = replica_of(world, cloud)
     clock.advance(seconds=59)
-    early = await another.run_once()
+    early_count = await replica.run_once()
     clock.advance(seconds=1)
-    taken = await tokens_of(engine)
-    await another.run_once()
+    tokens = await tokens_of(engine)
+    await replica.run_once()
     after = await row_of(engine)
 
-    assert waits == ("create", timedelta(minutes=1), timedelta(minutes=1))
-    assert (early, cloud.asked) == (0, ["get", "create"])
+    assert deferral == ("create", timedelta(minutes=1), timedelta(minutes=1))
+    assert (early_count, cloud.asked) == (0, ["get", "create"])
     assert NAME in cloud.billed_names()
-    assert (await tokens_of(engine))[RequestKind.CREATE] == taken[RequestKind.CREATE]
+    assert (await tokens_of(engine))[RequestKind.CREATE] == tokens[RequestKind.CREATE]
     assert (after.deferred_call, after.deferred_until) == (None, None)
 
 
@@ -116,17 +116,17 @@ async def test_news_keep_the_place_of_a_deferred_call_and_takes_no_token(
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
     await left(engine, clock, RequestKind.LIST, -100)
-    due, tokens = [], []
+    rows, tokens = [], []
     for _ in range(3):
         assert await reconciler.run_once() == 1
         row = await row_of(engine)
-        due.append((row.due_at, row.deferred_call, row.deferred_until))
+        rows.append((row.due_at, row.deferred_call, row.deferred_until))
         tokens.append((await tokens_of(engine))[RequestKind.LIST])
         clock.advance(seconds=1)
         async with engine.begin() as conn:
             await leases.enqueue(conn, tables.attempts, "att-1", clock())
 
-    assert due == [due[0]] * 3
+    assert rows == [rows[0]] * 3
     assert tokens == [-101] * 3
     assert cloud.asked == []
 
@@ -167,16 +167,18 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     limited = limits_of(reconciler)
-    later = clock() + timedelta(seconds=90)
-    waits = Deferral(call=CloudCall.CREATE, until=later)
-    claim = await _claimed(engine, clock, deferred_call=waits.call, deferred_until=later)
+    deferred_until = clock() + timedelta(seconds=90)
+    deferral = Deferral(call=CloudCall.CREATE, until=deferred_until)
+    claim = await _claimed(
+        engine, clock, deferred_call=deferral.call, deferred_until=deferred_until
+    )
     with pytest.raises(ScaleSetNotFound):  # there are tokens
         await limited.region(SPOT.region, claim).get("rk-1")
     await left(engine, clock, RequestKind.LIST, 0)
     with pytest.raises(Deferred) as refusal:
         await limited.region(SPOT.region, claim).get("rk-1")
 
-    assert refusal.value.deferral == waits
+    assert refusal.value.deferral == deferral
     assert (await tokens_of(engine))[RequestKind.LIST] == 0
 
 
@@ -185,19 +187,19 @@ async def test_a_deferred_creation_that_is_listed_is_looked_at(
 ) -> None:
     replica = replica_of(world, cloud, lists=True)
     assert replica.lister is not None
-    later = clock() + timedelta(minutes=20)
-    deferred = {"deferred_call": "create", "deferred_until": later, "due_at": clock()}
+    deferred_until = clock() + timedelta(minutes=20)
+    deferred = {"deferred_call": "create", "deferred_until": deferred_until, "due_at": clock()}
     await add_waiting(engine, clock, AttemptState.PROVISIONING, **deferred)
     await replica.lister.run_once()
     await replica.run_once()
-    before, kept = list(cloud.asked), await row_of(engine)
+    before, row_before = list(cloud.asked), await row_of(engine)
     await cloud.create(world.attempts.specs.spec(await attempt_row(engine)))
     clock.advance(minutes=4)
     await replica.lister.run_once()
     await replica.run_once()
     row = await row_of(engine)
 
-    assert (before, kept.deferred_until) == ([], later)
+    assert (before, row_before.deferred_until) == ([], deferred_until)
     assert cloud.asked == ["create", "get"]
     assert (len(row.vm_ids), row.deferred_call) == (2, None)
 
@@ -231,11 +233,11 @@ async def test_a_call_that_azure_refuses_is_not_made_again_before_azure_allows_i
         clock.advance(seconds=1)
         async with engine.begin() as conn:
             await leases.enqueue(conn, tables.attempts, "att-1", clock())
-    refused, row = list(cloud.asked), await row_of(engine)
+    calls, row = list(cloud.asked), await row_of(engine)
     clock.advance(seconds=60)
     await reconciler.run_once()
 
-    assert (refused, row.deferred_call) == (["get"], "get")
+    assert (calls, row.deferred_call) == (["get"], "get")
     assert cloud.asked == ["get", "get", "create"]
 
 
@@ -247,17 +249,17 @@ async def test_a_deferred_refill_is_neither_made_nor_counted_as_asked_for(
     await left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
     number = await shrink(world, nodes, number)
     await _train_on(world, nodes, number)
-    looks = cloud.asked.count("get")
+    get_calls = cloud.asked.count("get")
     for _ in range(2):
         await _train_on(world, nodes, number)
-    looks_meanwhile = cloud.asked.count("get") - looks  # there is no list
+    looks_meanwhile = cloud.asked.count("get") - get_calls  # there is no list
     before, tokens = await row_of(engine), await tokens_of(engine)
-    made = cloud.asked.count("refill")
+    refill_calls = cloud.asked.count("refill")
     for _ in range(8):
         await _train_on(world, nodes, number)
     after = await row_of(engine)
 
-    assert (before.deferred_call, before.refills, made) == ("refill", 0, 0)
+    assert (before.deferred_call, before.refills, refill_calls) == ("refill", 0, 0)
     assert looks_meanwhile > 0
     assert tokens[RequestKind.UPDATE] < -2000
     assert (after.refills, cloud.asked.count("refill")) == (1, 1)
@@ -288,16 +290,16 @@ async def add_waiting(
     engine: AsyncEngine,
     clock: Clock,
     state: AttemptState,
-    **more: Any,  # noqa: ANN401
+    **columns: Any,  # noqa: ANN401
 ) -> None:
-    over = {"outcome": "cancelled"} if state is AttemptState.TERMINATING else {}
+    ended_values = {"outcome": "cancelled"} if state is AttemptState.TERMINATING else {}
     async with engine.begin() as conn:
         await add_job(conn, clock(), state="running")
-        await add_attempt(conn, clock(), state=state, **over, **more)
+        await add_attempt(conn, clock(), state=state, **ended_values, **columns)
 
 
-async def _claimed(engine: AsyncEngine, clock: Clock, **more: Any) -> Claim:  # noqa: ANN401
-    await add_waiting(engine, clock, AttemptState.PROVISIONING, **more)
+async def _claimed(engine: AsyncEngine, clock: Clock, **columns: Any) -> Claim:  # noqa: ANN401
+    await add_waiting(engine, clock, AttemptState.PROVISIONING, **columns)
     async with engine.begin() as conn:
         ((claim, _),) = await attempts.claim_due(conn, clock(), 1)
     return claim

@@ -23,8 +23,8 @@ LITTLE_MORE = replace(PRICE, hourly=PRICE.hourly + Decimal("0.01"))
 async def both(engine: AsyncEngine, database_url: str, clock: Clock) -> AsyncIterator[World]:
     """Scale sets are a little cheaper."""
     table = {SPOT: PRICE, CLUSTER: LITTLE_MORE}
-    async with open_world(engine, database_url, clock, table) as made:
-        yield made
+    async with open_world(engine, database_url, clock, table) as world:
+        yield world
 
 
 async def engines(world: World, job: str) -> list[str]:
@@ -61,28 +61,28 @@ async def test_a_job_is_kept_to_the_engine_that_it_names(both: World, named: Eng
 async def test_the_engine_of_a_job_is_changed_within_its_plan_or_refused(
     both: World, submitted: str | None, change: str | None, refusal: str
 ) -> None:
-    asked = {"nodes": 2} | ({"engine": submitted} if submitted else {})
-    job = (await both.submit(infrastructure=asked))["id"]
+    infrastructure = {"nodes": 2} | ({"engine": submitted} if submitted else {})
+    job = (await both.submit(infrastructure=infrastructure))["id"]
     path, body = f"/v1/fine_tuning/jobs/{job}", {"infrastructure": {"engine": change}}
-    answer = await both.call("PATCH", path, json=body)
+    response = await both.call("PATCH", path, json=body)
 
-    shown = (await both.job(job))["infrastructure"]["engine"]
+    engine_name = (await both.job(job))["infrastructure"]["engine"]
     if refusal:
-        error = answer.json()["error"]
-        assert (answer.status_code, error["param"]) == (400, "infrastructure.engine")
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, "infrastructure.engine")
         assert refusal in error["message"]
-        assert shown == submitted
+        assert engine_name == submitted
     else:
-        assert answer.status_code == 200
-        assert shown == change
+        assert response.status_code == 200
+        assert engine_name == change
 
 
 async def test_a_job_of_either_engine_gets_both_back_when_its_engine_is_lifted(both: World) -> None:
     job = (await both.submit(infrastructure={"nodes": 2}))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
     for engine in ("azureml", None):
-        answer = await both.call("PATCH", path, json={"infrastructure": {"engine": engine}})
-        assert answer.status_code == 200
+        response = await both.call("PATCH", path, json={"infrastructure": {"engine": engine}})
+        assert response.status_code == 200
     await until_asked(both, job, 1)
 
     assert await engines(both, job) == ["scale_set"]
@@ -118,14 +118,14 @@ async def test_an_attempt_does_not_end_while_its_workspace_is_not_found(both: Wo
     await both.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     both.cloud.fail_next = [Misconfigured("Azure finds no ML workspace") for _ in range(20)]
     await both.tick(8, seconds=61)
-    (during,) = await both.attempts_of(job)
-    said = (await both.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
+    (attempt,) = await both.attempts_of(job)
+    event_rows = (await both.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
     both.cloud.fail_next.clear()
     await both.tick(8, seconds=61)
     (after,) = await both.attempts_of(job)
 
-    assert (during["state"], after["state"]) == ("terminating", "ended")
-    assert "attempt.needs_help" in [event["code"] for event in said]
+    assert (attempt["state"], after["state"]) == ("terminating", "ended")
+    assert "attempt.needs_help" in [event["code"] for event in event_rows]
     assert both.cloud.billed_names() == set()
 
 
@@ -138,6 +138,6 @@ async def test_a_job_that_azure_ml_would_end_saves_and_goes_on_before(
     clock.advance(seconds=(7 * 24 - 2) * 3600)
     await say_all(nodes, NodePhase.RUNNING, number, step=2)
     await both.tick()
-    told = [await node.hear() for node in nodes]
+    directives = [await node.hear() for node in nodes]
 
-    assert [directive.kind for directive in told] == ["checkpoint_and_stop"] * 2
+    assert [directive.kind for directive in directives] == ["checkpoint_and_stop"] * 2

@@ -55,8 +55,8 @@ class Deployed:
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
     """Yield the template in a resource group of its own."""
     folder = tmp_path_factory.mktemp("azure")
-    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--page-size", "5")
-    emulator = Emulator(folder, "--access", "enforced", "--hollow", "--spot-quota", "9600", *quick)
+    flags = ("--create-seconds", "0", "--delete-seconds", "0", "--page-size", "5")
+    emulator = Emulator(folder, "--access", "enforced", "--hollow", "--spot-quota", "9600", *flags)
     owner = sign_in_owner(emulator)
     owner.put(IN_GROUP + VERSION, json={"location": "eastus"}).raise_for_status()
     yield Deployed(emulator, owner, deploy(owner))
@@ -68,8 +68,8 @@ def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Deployed]:
 async def cloud(azure: Deployed, monkeypatch: pytest.MonkeyPatch) -> Any:  # noqa: ANN401 - a generator
     """Yield the service's adapter, as the identity that the template made for the service."""
     client_id = azure.outputs["AZURE_CLIENT_ID"]
-    told = azure.emulator.admin("principals", {"client_id": client_id}).json()
-    for name, value in told["environment"].items():
+    principal = azure.emulator.admin("principals", {"client_id": client_id}).json()
+    for name, value in principal["environment"].items():
         monkeypatch.setenv(name, value)
     settings = AzureSettings(
         subscription_id=azure.outputs["REKINDLE_AZURE_SUBSCRIPTION_ID"],
@@ -81,9 +81,9 @@ async def cloud(azure: Deployed, monkeypatch: pytest.MonkeyPatch) -> Any:  # noq
     )
     credential = ManagedIdentityCredential(client_id=client_id)
     emulator = azure.emulator
-    made = AzureCloud(settings, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
-    yield made
-    await made.close()
+    azure_cloud = AzureCloud(settings, credential, base_url=emulator.arm_url, ca_path=emulator.ca)
+    yield azure_cloud
+    await azure_cloud.close()
 
 
 async def test_the_service_lives_on_the_role_that_the_template_gives_it(
@@ -91,13 +91,13 @@ async def test_the_service_lives_on_the_role_that_the_template_gives_it(
 ) -> None:
     await cloud.create(spec("rk-whole-life"))
     wait_for(lambda: len(azure.emulator.machines("rk-whole-life")) == 2)
-    seen = await cloud.get("rk-whole-life")
-    listed = await cloud.list_owned()
+    observed_set = await cloud.get("rk-whole-life")
+    owned = await cloud.list_owned()
     await cloud.delete("rk-whole-life")
     wait_for(lambda: not azure.emulator.machines("rk-whole-life"))
 
-    assert (seen.name, len(seen.instances)) == ("rk-whole-life", 2)
-    assert "rk-whole-life" in [found.name for found in listed]
+    assert (observed_set.name, len(observed_set.instances)) == ("rk-whole-life", 2)
+    assert "rk-whole-life" in [scale_set.name for scale_set in owned]
     with pytest.raises(ScaleSetNotFound):
         await cloud.get("rk-whole-life")
 
@@ -154,15 +154,15 @@ async def test_without_an_action_the_call_that_needs_it_is_refused(
         await fail_one(azure, cloud)
     if call == "refill":
         await let_one_linger(azure, cloud, name)
-    put_role(azure, [other for other in ACTIONS if other != action])
+    put_role(azure, [granted for granted in ACTIONS if granted != action])
     try:
-        with pytest.raises(Misconfigured) as refused:
+        with pytest.raises(Misconfigured) as error:
             await CALLS[call](cloud, name)
     finally:
         put_role(azure, ACTIONS)
 
-    assert refused.value.code in ("AuthorizationFailed", "LinkedAuthorizationFailed")
-    assert action in str(refused.value)
+    assert error.value.code in ("AuthorizationFailed", "LinkedAuthorizationFailed")
+    assert action in str(error.value)
 
 
 @pytest.mark.parametrize("kind", sorted(KEPT))
@@ -171,31 +171,31 @@ async def test_without_the_right_to_read_a_type_the_list_by_tag_is_silent_about_
 ) -> None:
     url = f"{IN_GROUP}/providers/{kind}/left-over{VERSION}"
     tags = {OWNER_TAG: azure.outputs["REKINDLE_DEPLOYMENT"]}
-    asked = {"location": "eastus", "tags": tags, **KEPT[kind]}
-    azure.owner.put(url, json=asked).raise_for_status()
-    shown = await cloud.list_tagged()
+    resource_body = {"location": "eastus", "tags": tags, **KEPT[kind]}
+    azure.owner.put(url, json=resource_body).raise_for_status()
+    tagged = await cloud.list_tagged()
     put_role(azure, [action for action in ACTIONS if action != f"{kind}/read"])
     try:
-        hidden = await cloud.list_tagged()
+        tagged_after = await cloud.list_tagged()
     finally:
         put_role(azure, ACTIONS)
         azure.owner.delete(url).raise_for_status()
 
-    assert ([(r.kind, r.name) for r in shown], hidden) == ([(kind, "left-over")], [])
+    assert ([(r.kind, r.name) for r in tagged], tagged_after) == ([(kind, "left-over")], [])
 
 
 def test_the_role_has_no_action_that_no_call_needs() -> None:
-    seen = {f"{kind}/read" for kind in OTHER_KINDS}
+    permissions_needed = {f"{kind}/read" for kind in OTHER_KINDS}
 
-    assert sorted(ACTIONS) == sorted(seen | {action for action, _ in NEEDED})
+    assert sorted(ACTIONS) == sorted(permissions_needed | {action for action, _ in NEEDED})
 
 
 def test_what_the_template_puts_out_are_settings_of_the_service(azure: Deployed) -> None:
-    ours = [name for name in azure.outputs if name.startswith("REKINDLE_")]
-    known = {f"REKINDLE_{field.upper()}" for field in Settings.model_fields}
+    setting_outputs = [name for name in azure.outputs if name.startswith("REKINDLE_")]
+    setting_names = {f"REKINDLE_{field.upper()}" for field in Settings.model_fields}
 
-    assert ours
-    assert set(ours) <= known
+    assert setting_outputs
+    assert set(setting_outputs) <= setting_names
     assert not any("assword" in value or "Key=" in value for value in azure.outputs.values())
 
 
@@ -212,20 +212,20 @@ def test_lifecycle_rules_cool_old_jobs_and_delete_them_only_if_set(azure: Deploy
     url = f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/{account}"
     policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
     rules = {rule["name"]: rule for rule in policy["policy"]["rules"]}
-    cool, gone = rules["jobs-cool-down"], rules["abandoned-jobs-go"]
+    cool_rule, deletion_rule = rules["jobs-cool-down"], rules["abandoned-jobs-go"]
 
-    assert (cool["enabled"], gone["enabled"]) == (True, False)
-    for rule in (cool, gone):
+    assert (cool_rule["enabled"], deletion_rule["enabled"]) == (True, False)
+    for rule in (cool_rule, deletion_rule):
         assert rule["definition"]["filters"]["prefixMatch"] == [new_id("ftjob", START)[:6]]
-    assert cool["definition"]["actions"]["baseBlob"] == {
+    assert cool_rule["definition"]["actions"]["baseBlob"] == {
         "tierToCool": {"daysAfterModificationGreaterThan": 30},
         "tierToCold": {"daysAfterModificationGreaterThan": 90},
     }
     assert deploy(azure.owner, deleteAfterDays=400) == azure.outputs
     policy = azure.owner.get(f"{url}/managementPolicies/default{VERSION}").json()["properties"]
-    gone = next(r for r in policy["policy"]["rules"] if r["name"] == "abandoned-jobs-go")
-    deletes = gone["definition"]["actions"]["baseBlob"]["delete"]
-    assert (gone["enabled"], deletes) == (True, {"daysAfterModificationGreaterThan": 400})
+    deletion_rule = next(r for r in policy["policy"]["rules"] if r["name"] == "abandoned-jobs-go")
+    deletes = deletion_rule["definition"]["actions"]["baseBlob"]["delete"]
+    assert (deletion_rule["enabled"], deletes) == (True, {"daysAfterModificationGreaterThan": 400})
     deploy(azure.owner)
 
 
@@ -234,7 +234,7 @@ def test_the_account_refuses_its_keys_and_the_service_signs_in(azure: Deployed) 
         f"{IN_GROUP}/providers/Microsoft.Storage/storageAccounts/"
         + (azure.outputs["storageAccount"])
     )
-    shown = azure.owner.get(account + VERSION).json()["properties"]
+    properties = azure.owner.get(account + VERSION).json()["properties"]
     url = f"{account}/providers/Microsoft.Authorization/roleAssignments{VERSION}"
     roles = {
         row["properties"]["roleDefinitionId"].rsplit("/", 1)[-1]
@@ -242,9 +242,9 @@ def test_the_account_refuses_its_keys_and_the_service_signs_in(azure: Deployed) 
         if row["properties"]["scope"].lower() == account.lower()
     }
 
-    assert shown["allowSharedKeyAccess"] is False
+    assert properties["allowSharedKeyAccess"] is False
     assert roles == {BLOB_CONTRIBUTOR}
-    assert azure.outputs["REKINDLE_STORAGE"] == shown["primaryEndpoints"]["blob"]
+    assert azure.outputs["REKINDLE_STORAGE"] == properties["primaryEndpoints"]["blob"]
 
 
 def test_deploying_again_changes_nothing(azure: Deployed) -> None:
@@ -252,25 +252,29 @@ def test_deploying_again_changes_nothing(azure: Deployed) -> None:
 
 
 def test_a_deployment_needs_the_right_to_each_resource(azure: Deployed) -> None:
-    told = azure.emulator.admin("principals", {"client_id": "deployer", "secret": "any"}).json()
-    grant(azure, told["object_id"], CONTRIBUTOR)
+    principal = azure.emulator.admin(
+        "principals", {"client_id": "deployer", "secret": "any"}
+    ).json()
+    grant(azure, principal["object_id"], CONTRIBUTOR)
     deployer = sign_in(azure.emulator, "deployer", "any")
     url = f"{IN_GROUP}/providers/Microsoft.Resources/deployments/mine{VERSION}"
-    refused = deployer.put(url, json=body(namePrefix="another"), timeout=PATIENCE)
-    known = deployer.get(url).status_code
+    response = deployer.put(url, json=body(namePrefix="another"), timeout=PATIENCE)
+    status = deployer.get(url).status_code
     deployer.close()
-    first, *others = refused.json()["error"]["message"].split("'.:Authorization failed")
+    first, *further_errors = response.json()["error"]["message"].split("'.:Authorization failed")
 
-    assert (refused.status_code, known) == (400, 404)
+    assert (response.status_code, status) == (400, 404)
     assert first.startswith("Deployment failed with multiple errors: 'Authorization failed for ")
-    assert all(" action 'Microsoft.Authorization/role" in text for text in (first, *others))
+    assert all(" action 'Microsoft.Authorization/role" in text for text in (first, *further_errors))
 
 
-def deploy(owner: httpx.Client, **more: str | int) -> dict[str, str]:
+def deploy(owner: httpx.Client, **parameters: str | int) -> dict[str, str]:
     """Deploy the template to its end and return its outputs."""
-    asked = body(**more)
-    answer = owner.put(DEPLOYMENT + VERSION, json=asked, timeout=PATIENCE).raise_for_status()
-    poll = answer.headers["Azure-AsyncOperation"]
+    template_body = body(**parameters)
+    response = owner.put(
+        DEPLOYMENT + VERSION, json=template_body, timeout=PATIENCE
+    ).raise_for_status()
+    poll = response.headers["Azure-AsyncOperation"]
     wait_for(lambda: owner.get(poll).json()["status"] not in ("Accepted", "Running"))
     properties = owner.get(DEPLOYMENT + VERSION).json()["properties"]
     assert properties["provisioningState"] == "Succeeded", properties.get("error")
@@ -278,9 +282,9 @@ def deploy(owner: httpx.Client, **more: str | int) -> dict[str, str]:
     return {(name.upper() if "_" in name else name): output["value"] for name, output in rows}
 
 
-def body(**more: str | int) -> dict[str, Any]:
+def body(**parameters: str | int) -> dict[str, Any]:
     """Return what `az deployment group create` sends."""
-    passed = {name: {"value": value} for name, value in (PASSED | more).items()}
+    passed = {name: {"value": value} for name, value in (PASSED | parameters).items()}
     return {"properties": {"mode": "Incremental", "template": TEMPLATE, "parameters": passed}}
 
 
@@ -299,8 +303,8 @@ def sign_in(emulator: Emulator, client_id: str, secret: str) -> httpx.Client:
         "scope": f"{emulator.arm_url}/.default",
     }
     client = emulator.http()
-    answer = client.post(f"/{TENANT}/oauth2/v2.0/token", data=form).raise_for_status()
-    client.headers["Authorization"] = f"Bearer {answer.json()['access_token']}"
+    response = client.post(f"/{TENANT}/oauth2/v2.0/token", data=form).raise_for_status()
+    client.headers["Authorization"] = f"Bearer {response.json()['access_token']}"
     return client
 
 
@@ -315,8 +319,8 @@ def grant(azure: Deployed, principal: str, role: str) -> None:
 def put_role(azure: Deployed, actions: list[str]) -> None:
     """Change what the service's role allows."""
     definitions = f"{IN_GROUP}/providers/Microsoft.Authorization/roleDefinitions"
-    found = azure.owner.get(f"{definitions}{VERSION}&$filter=type eq 'CustomRole'").json()["value"]
-    [role] = [row for row in found if row["properties"]["roleName"].startswith("Rekindle")]
+    roles = azure.owner.get(f"{definitions}{VERSION}&$filter=type eq 'CustomRole'").json()["value"]
+    [role] = [row for row in roles if row["properties"]["roleName"].startswith("Rekindle")]
     properties = role["properties"]
     properties["permissions"][0]["actions"] = actions
     url = f"{definitions}/{role['name']}{VERSION}"
@@ -325,8 +329,8 @@ def put_role(azure: Deployed, actions: list[str]) -> None:
 
 async def fail_one(azure: Deployed, cloud: AzureCloud) -> None:
     """Have Azure run out of room for a scale set that it had accepted."""
-    place = {"region": "westus2", "vm_size": SIZE}
-    azure.emulator.admin("capacity", {**place, "available": 0}).raise_for_status()
+    offering = {"region": "westus2", "vm_size": SIZE}
+    azure.emulator.admin("capacity", {**offering, "available": 0}).raise_for_status()
     await cloud.create(spec("rk-no-room", region="westus2"))
     url = f"{IN_GROUP}/providers/{COMPUTE}/rk-no-room?api-version=2026-04-01"
 
@@ -346,7 +350,7 @@ async def let_one_linger(azure: Deployed, cloud: AzureCloud, name: str) -> None:
     async def running() -> list[bool]:
         return [i.running for i in (await cloud.get(name)).instances]
 
-    await until(running, lambda found: found == [False, True])
+    await until(running, lambda states: states == [False, True])
 
 
 def spec(name: str, region: str = "eastus") -> ScaleSetSpec:

@@ -46,24 +46,24 @@ async def test_a_deferred_refill_does_not_forget_the_machine_that_hangs(
     world.attempts = reconciler
     number = await shrink(world, nodes, number)
     name = scale_set_name(nodes[0].attempt_id)
-    hangs, present, waits = set[str](), set[str](), 0
+    unlisted, present, deferrals = set[str](), set[str](), 0
     for _ in range(95):  # three quarters of an hour
         for node in nodes[:2]:
             await node.say(NodePhase.RUNNING, number, step=4)
         await world.tick(seconds=28)
         present = {i.vm_id for i in (await cloud.get(name)).instances}
-        if hangs and not hangs & present:
+        if unlisted and not unlisted & present:
             break
-        hangs = hangs or present - {n.vm_id for n in nodes}
-        if hangs:  # others take all that comes back
+        unlisted = unlisted or present - {n.vm_id for n in nodes}
+        if unlisted:  # others take all that comes back
             await left(engine, clock, RequestKind.UPDATE, -1000)
         if (await row_of(engine)).deferred_call == "refill":
             await left(engine, clock, RequestKind.LIST, -1000)
-            waits += 1
+            deferrals += 1
 
-    assert waits >= 3
-    assert hangs
-    assert not hangs & present
+    assert deferrals >= 3
+    assert unlisted
+    assert not unlisted & present
 
 
 async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_list(
@@ -75,16 +75,16 @@ async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_
     await left(engine, clock, RequestKind.UPDATE, -10000)  # 20 minutes
     number = await shrink(world, nodes, number)
     await world.tick(seconds=10)
-    waits, name = await row_of(engine), scale_set_name(nodes[0].attempt_id)
+    row_before, name = await row_of(engine), scale_set_name(nodes[0].attempt_id)
     await left(engine, clock, RequestKind.UPDATE, -20000)  # others wait behind it
     ids = {i.vm_id: i.instance_id for i in (await cloud.get(name)).instances}
     cloud.evict(name, ids[nodes[1].vm_id])
     await world.tick(2, seconds=10)
     row = await row_of(engine)
 
-    assert waits.deferred_call == "refill"
+    assert row_before.deferred_call == "refill"
     assert (await nodes[0].hear()).kind is DirectiveKind.STOP
-    assert (row.deferred_call, row.deferred_until) == ("refill", waits.deferred_until)
+    assert (row.deferred_call, row.deferred_until) == ("refill", row_before.deferred_until)
 
 
 async def test_a_creation_that_is_deferred_beyond_the_provisioning_timeout_is_made(
@@ -93,15 +93,15 @@ async def test_a_creation_that_is_deferred_beyond_the_provisioning_timeout_is_ma
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
     await left(engine, clock, RequestKind.CREATE, -125 * 50)
     await reconciler.run_once()
-    waits = (await row_of(engine)).due_at - clock()
-    clock.advance(seconds=waits.total_seconds())
+    delay = (await row_of(engine)).due_at - clock()
+    clock.advance(seconds=delay.total_seconds())
     states = list[str]()
     while "starting" not in states and len(states) < 30:
         await reconciler.run_once()
         states.append((await row_of(engine)).state)
         clock.advance(seconds=10)
 
-    assert waits > timedelta(minutes=50)
+    assert delay > timedelta(minutes=50)
     assert set(states) == {"provisioning", "starting"}
 
 
@@ -111,14 +111,14 @@ async def test_a_deferred_creation_that_is_cancelled_gives_its_tokens_back(
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
     await left(engine, clock, RequestKind.CREATE, -100)
     await reconciler.run_once()
-    taken = (await tokens_of(engine))[RequestKind.CREATE]
+    tokens = (await tokens_of(engine))[RequestKind.CREATE]
     async with engine.begin() as conn:
         await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
         await leases.enqueue(conn, tables.attempts, "att-1", clock())
     await reconciler.run_once()
 
     assert (await row_of(engine)).state == AttemptState.TERMINATING
-    assert (taken, (await tokens_of(engine))[RequestKind.CREATE]) == (-101, -100)
+    assert (tokens, (await tokens_of(engine))[RequestKind.CREATE]) == (-101, -100)
 
 
 async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
@@ -129,12 +129,12 @@ async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
     await _add_deferred_creation(engine, clock, after=timedelta(0))
     with limited._limit.slot(SPOT.region):
         await reconciler.run_once()
-    kept = await row_of(engine)
+    row = await row_of(engine)
     await left(engine, clock, RequestKind.CREATE, -1000)
     clock.advance(seconds=5)
     await reconciler.run_once()
 
-    assert (kept.deferred_call, cloud.asked) == ("create", ["create"])
+    assert (row.deferred_call, cloud.asked) == ("create", ["create"])
 
 
 async def test_an_open_circuit_keeps_the_place_of_a_call_that_is_not_due(
@@ -154,8 +154,8 @@ async def test_an_open_circuit_keeps_the_place_of_a_call_that_is_not_due(
 async def test_a_deferred_creation_of_an_attempt_that_ends_does_not_prove_its_machines_gone(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
-    due = {"deferred_call": "create", "deferred_until": clock() + timedelta(minutes=5)}
-    await add_waiting(engine, clock, AttemptState.TERMINATING, **due)
+    values = {"deferred_call": "create", "deferred_until": clock() + timedelta(minutes=5)}
+    await add_waiting(engine, clock, AttemptState.TERMINATING, **values)
     await cloud.create(world.attempts.specs.spec(await attempt_row(engine)))
     clock.advance(minutes=5)
     await reconciler.run_once()
@@ -166,8 +166,8 @@ async def test_a_deferred_creation_of_an_attempt_that_ends_does_not_prove_its_ma
 
 
 async def _add_deferred_creation(engine: AsyncEngine, clock: Clock, *, after: timedelta) -> None:
-    waits = {"deferred_call": "create", "deferred_until": clock() + after}
-    await add_waiting(engine, clock, AttemptState.PROVISIONING, **waits)
+    values = {"deferred_call": "create", "deferred_until": clock() + after}
+    await add_waiting(engine, clock, AttemptState.PROVISIONING, **values)
 
 
 async def test_a_halt_gives_the_tokens_of_a_look_back_that_a_list_replaces(
@@ -181,12 +181,12 @@ async def test_a_halt_gives_the_tokens_of_a_look_back_that_a_list_replaces(
     async with engine.begin() as conn:
         await conn.execute(update(tables.attempts).values(due_at=clock()))
     await replica.run_once()
-    waits, taken = await row_of(engine), await tokens_of(engine)
+    row_before, tokens = await row_of(engine), await tokens_of(engine)
     await replica.lister.run_once()
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
     await replica.run_once()
     row = await row_of(engine)
 
-    assert (waits.deferred_call, row.deferred_call) == ("get", None)
+    assert (row_before.deferred_call, row.deferred_call) == ("get", None)
     assert row.state == AttemptState.RUNNING  # it stops
-    assert (await tokens_of(engine))[RequestKind.LIST] == taken[RequestKind.LIST] + 1
+    assert (await tokens_of(engine))[RequestKind.LIST] == tokens[RequestKind.LIST] + 1

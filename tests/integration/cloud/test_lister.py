@@ -50,8 +50,8 @@ async def test_a_machine_that_goes_is_noticed_by_the_next_list(
     lister = Lister(engine=engine, cloud=cloud, interval=EVERY, now=clock)
     async with engine.begin() as conn:
         await add_job(conn, clock())
-        later = clock() + timedelta(days=1)
-        await add_attempt(conn, clock(), due_at=later)
+        later_at = clock() + timedelta(days=1)
+        await add_attempt(conn, clock(), due_at=later_at)
     await cloud.create(spec("rk-1"))
     clock.advance(seconds=600)
     machines = [i.vm_id for i in (await cloud.get("rk-1")).instances]
@@ -77,10 +77,10 @@ async def test_a_list_that_comes_late_replaces_no_newer_one(
         before = clock() - EVERY
         old = replace(await _described(clock), name="rk-old")
         await scale_set_cache.publish(conn, before, [old], clock() + EVERY)
-        found = await scale_set_cache.latest(conn, None)
+        cached = await scale_set_cache.latest(conn, None)
 
-    assert found is not None
-    assert found.sets == {}
+    assert cached is not None
+    assert cached.sets == {}
 
 
 async def _described(clock: Clock) -> ScaleSet:
@@ -106,23 +106,23 @@ async def test_a_replica_with_an_older_list_sees_the_machine_that_another_one_mi
     world: World,
 ) -> None:
     job, _, _ = await start_training(world)
-    asks, looks = lister(world), lister(world)
-    await asks.run_once()
-    await looks.run_once()
-    world.attempts = replace(world.attempts, lister=looks)
+    asker, reader = lister(world), lister(world)
+    await asker.run_once()
+    await reader.run_once()
+    world.attempts = replace(world.attempts, lister=reader)
     world.clock.advance(seconds=15)
     await world.attempts.run_once()  # so it is left alone for a while
     (attempt,) = await world.attempts_of(job)
     world.cloud.evict("rk-" + attempt["id"].removeprefix("att-"))
     world.clock.advance(seconds=1)
-    before = looks.newest_list
-    await asks.run_once()
+    before = reader.newest_list
+    await asker.run_once()
 
     await world.attempts.run_once()
 
-    listed = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
-    assert looks.fresh_list() is before, "it has read no newer list, and believes its own"
-    assert {e["code"] for e in listed} & {"generation.halted", "attempt.terminating"}
+    events = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/events")).json()["data"]
+    assert reader.fresh_list() is before, "it has read no newer list, and believes its own"
+    assert {e["code"] for e in events} & {"generation.halted", "attempt.terminating"}
 
 
 HOUR = timedelta(hours=1)
@@ -169,5 +169,5 @@ async def test_a_quiet_attempt_is_asked_for_every_ten_minutes_and_all_are_listed
 
     assert abs(lists - HOUR // ROUND) <= 1
     assert len(cloud.asked) == 2
-    assert all(4 <= looks <= 8 for looks in cloud.asked.values()), cloud.asked
+    assert all(4 <= calls <= 8 for calls in cloud.asked.values()), cloud.asked
     assert HOUR / OBSERVATION_INTERVAL == 6

@@ -40,8 +40,8 @@ async def count_kept(engine: AsyncEngine) -> list[tuple[str, timedelta]]:
     """Bands, oldest first, and for how long Azure was heard to say so."""
     c = spot_bands.c
     async with engine.connect() as conn:
-        found = await conn.execute(select(c.band, c.seen_at - c.since).order_by(c.since))
-        return [(row[0], row[1]) for row in found]
+        result = await conn.execute(select(c.band, c.seen_at - c.since).order_by(c.since))
+        return [(row[0], row[1]) for row in result]
 
 
 async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
@@ -49,7 +49,7 @@ async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
 ) -> None:
     await watch.run_once()
     await watch.run_once()
-    asked = market.calls
+    calls = market.calls
     clock.advance(hours=13)
     await watch.run_once()
     market.listed_bands = {PLACE: EvictionBand.ABOVE}
@@ -59,9 +59,9 @@ async def test_azure_is_asked_twice_a_day_and_every_change_stays_on_record(
     async with engine.connect() as conn:
         now = await rows.bands(conn, [PLACE, SpotPool("northpole", "size")])
         prices = await rows.prices(conn, [PLACE], clock(), clock())
-    assert asked == 3  # bands, prices, scores
+    assert calls == 3  # bands, prices, scores
     assert await count_kept(engine) == [("5-10", timedelta(hours=13)), ("20+", timedelta(0))]
-    assert {place: told.band for place, told in now.items()} == {PLACE: EvictionBand.ABOVE}
+    assert {pool: band.band for pool, band in now.items()} == {PLACE: EvictionBand.ABOVE}
     assert [point.hourly for point in prices[PLACE]] == [Decimal("8.44")]
 
 
@@ -74,16 +74,16 @@ async def test_the_last_known_market_data_hold_while_azure_does_not_answer(
     await watch.run_once()
     clock.advance(minutes=59)
     await watch.run_once()
-    waited = market.calls
+    call_count = market.calls
     async with engine.connect() as conn:
-        known = await rows.bands(conn, [PLACE])
+        bands = await rows.bands(conn, [PLACE])
         query = select(market_looks.c.trouble).where(market_looks.c.what == GRAPH)
         trouble = (await conn.execute(query)).scalar_one()
     clock.advance(minutes=2)
     await watch.run_once()
 
-    assert (waited, market.calls) == (6, 8)
-    assert known[PLACE].band is EvictionBand.TO_10
+    assert (call_count, market.calls) == (6, 8)
+    assert bands[PLACE].band is EvictionBand.TO_10
     assert trouble == "429"
 
 
@@ -97,9 +97,9 @@ async def test_bands_are_kept_though_prices_fail_and_any_fault_is_noted(
         await watch.run_once()
 
     async with engine.connect() as conn:
-        known = await rows.bands(conn, [PLACE])
+        bands = await rows.bands(conn, [PLACE])
         row = (await conn.execute(select(market_looks))).one()
-    assert known[PLACE].band is EvictionBand.TO_10
+    assert bands[PLACE].band is EvictionBand.TO_10
     assert (row.what, row.trouble_at) == (GRAPH, clock())
     assert "see the log" in row.trouble
 
@@ -107,15 +107,17 @@ async def test_bands_are_kept_though_prices_fail_and_any_fault_is_noted(
 async def test_prices_are_those_of_a_window_and_the_one_that_held_before_it(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    told = [PricePoint(clock() - timedelta(days=n), Decimal(n) / 10) for n in (9, 7, 5, 3)]
+    price_points = [PricePoint(clock() - timedelta(days=n), Decimal(n) / 10) for n in (9, 7, 5, 3)]
     async with engine.begin() as conn:
-        await rows.save_prices(conn, {PLACE: [told[0], *told]}, clock())  # one of them twice
+        await rows.save_prices(
+            conn, {PLACE: [price_points[0], *price_points]}, clock()
+        )  # one of them twice
         since, until = (clock() - timedelta(days=n) for n in (6, 4))
-        found = await rows.prices(conn, [PLACE], since, until)
-        later = await rows.prices(conn, [PLACE], clock(), clock() + timedelta(days=1))
+        prices = await rows.prices(conn, [PLACE], since, until)
+        later_prices = await rows.prices(conn, [PLACE], clock(), clock() + timedelta(days=1))
 
-    assert found == {PLACE: [(p.at, p.hourly) for p in told[1:3]]}
-    assert [p.hourly for p in later[PLACE]] == [Decimal("0.3")]
+    assert prices == {PLACE: [(p.at, p.hourly) for p in price_points[1:3]]}
+    assert [p.hourly for p in later_prices[PLACE]] == [Decimal("0.3")]
 
 
 async def test_no_more_machines_are_scored_than_azure_takes(
@@ -129,19 +131,19 @@ async def test_no_more_machines_are_scored_than_azure_takes(
     await watch.run_once()
 
     async with world.engine.connect() as conn:
-        kept = (await rows.scores(conn, [PLACE]))[PLACE]
-    assert (market.requested_machines, kept.machines) == (1000, 1000)
+        score = (await rows.scores(conn, [PLACE]))[PLACE]
+    assert (market.requested_machines, score.machines) == (1000, 1000)
 
 
 async def test_a_plan_says_what_its_evictions_rest_on(world: World, watch: MarketWatch) -> None:
     body = {"model": "rekindle/tiny-llama", "training_file": await world.upload(), "seed": 7}
-    asked = ("POST", "/v1/fine_tuning/jobs?dry_run=true")
+    request = ("POST", "/v1/fine_tuning/jobs?dry_run=true")
 
-    before = (await world.call(*asked, json=body)).json()
+    before = (await world.call(*request, json=body)).json()
     await watch.run_once()
-    after = (await world.call(*asked, json=body)).json()
+    after = (await world.call(*request, json=body)).json()
 
-    first, second = (told["plan"]["options"][0] for told in (before, after))
+    first, second = (job["plan"]["options"][0] for job in (before, after))
     assert "REKINDLE_HAZARD_PER_HOUR" in first["evictions_from"]
     assert first["node_evictions_per_hour"] == 0.05
     assert "Azure's eviction rate of 2026-11-20, 5 to 10 %" in second["evictions_from"]
@@ -156,9 +158,9 @@ async def test_a_choice_of_where_to_run_next_knows_the_newest_band(
     await watch.run_once()
 
     async with engine.connect() as conn:
-        known = await machine_history.capacity_history(conn, [SPOT, on_demand], 2, clock())
+        history = await machine_history.capacity_history(conn, [SPOT, on_demand], 2, clock())
 
-    assert known.bands == {SPOT: EvictionBand.TO_10.per_hour}
+    assert history.bands == {SPOT: EvictionBand.TO_10.per_hour}
 
 
 async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_their_change(
@@ -166,21 +168,23 @@ async def test_scores_are_asked_for_as_many_machines_as_jobs_want_and_date_from_
 ) -> None:
     await world.submit()
     await world.tick(3)
-    began = clock()
+    start = clock()
     market.listed_scores = {PLACE: PlacementScore.HIGH}
-    seen = []
+    values = []
     for score in (PlacementScore.HIGH, PlacementScore.HIGH, PlacementScore.LOW):
         market.listed_scores = {PLACE: score}
         clock.advance(minutes=21)
         await watch.run_once()
         async with world.engine.connect() as conn:
-            told = (await rows.scores(conn, [PLACE]))[PLACE]
-        seen.append((told.score, told.machines, (told.since - began).total_seconds() / 60))
+            spot_score = (await rows.scores(conn, [PLACE]))[PLACE]
+        values.append(
+            (spot_score.score, spot_score.machines, (spot_score.since - start).total_seconds() / 60)
+        )
     market.listed_scores = {}
     clock.advance(minutes=21)
     await watch.run_once()
 
-    assert seen == [
+    assert values == [
         (PlacementScore.HIGH, 2, 21),
         (PlacementScore.HIGH, 2, 21),
         (PlacementScore.LOW, 2, 63),

@@ -65,9 +65,9 @@ async def fine() -> str:
 async def test_a_region_that_hangs_holds_up_no_other_one(
     world: World, engine: AsyncEngine, clock: Clock, database_url: str
 ) -> None:
-    ill = [f"att-ill{n:03}" for n in range(SLOTS + 2)]
+    failing_ids = [f"att-ill{n:03}" for n in range(SLOTS + 2)]
     async with engine.begin() as conn:
-        for n, attempt_id in enumerate([*ill, "att-well"]):
+        for n, attempt_id in enumerate([*failing_ids, "att-well"]):
             await add_job(conn, clock(), id=f"job-{n}")
             await add_attempt(
                 conn,
@@ -75,47 +75,47 @@ async def test_a_region_that_hangs_holds_up_no_other_one(
                 id=attempt_id,
                 job_id=f"job-{n}",
                 state="provisioning",
-                region=ILL if attempt_id in ill else SPOT.region,
+                region=ILL if attempt_id in failing_ids else SPOT.region,
                 due_at=clock() + timedelta(milliseconds=n),
             )
     clock.advance(seconds=1)
-    cloud = IllRegion(now=clock, hanging=frozenset(map(scale_set_name, ill)))
+    cloud = IllRegion(now=clock, hanging=frozenset(map(scale_set_name, failing_ids)))
     limited = RateLimitedCloud(engine=engine, cloud=cloud, now=clock, concurrency=2)
     reconciler = replace(world.attempts, cloud=cloud, limited_cloud=limited)
     loop = Loop(listener=Listener(driver_url(database_url)), stop=asyncio.Event())
 
-    turning = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
+    loop_task = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim, SLOTS))
     try:
-        made = await waiting.until(
-            value(cloud.billed_names), lambda made: scale_set_name("att-well") in made
+        created = await waiting.until(
+            value(cloud.billed_names), lambda created: scale_set_name("att-well") in created
         )
     finally:
         loop.stop.set()
         cloud.well.set()
-        await turning
+        await loop_task
 
-    assert set(made) == {scale_set_name("att-well")}  # while the others still hung
+    assert set(created) == {scale_set_name("att-well")}  # while the others still hung
 
 
 async def test_replicas_together_never_ask_more_often_than_azure_allows(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    one, other = (limited(engine, clock, times=0.1) for _ in "ab")
+    first_cloud, second_cloud = (limited(engine, clock, times=0.1) for _ in "ab")
     granted = 0
     for n in range(2 * int(CREATIONS.size * 0.1)):
         with suppress(Throttled):
-            await (one, other)[n % 2].call("eastus", CloudCall.CREATE, fine)
+            await (first_cloud, second_cloud)[n % 2].call("eastus", CloudCall.CREATE, fine)
             granted += 1
     clock.advance(minutes=1)
-    again = 0  # and a half was left
+    available = 0  # and a half was left
     for _ in range(20):
         with suppress(Throttled):
-            await one.call("eastus", CloudCall.CREATE, fine)
-            again += 1
+            await first_cloud.call("eastus", CloudCall.CREATE, fine)
+            available += 1
 
     assert granted == int(CREATIONS.size * 0.1)
-    assert again == 13
-    assert await one.call("westus", CloudCall.CREATE, fine) == "fine"
+    assert available == 13
+    assert await first_cloud.call("westus", CloudCall.CREATE, fine) == "fine"
 
 
 async def test_fifty_calls_at_once_take_exactly_fifty_tokens(
@@ -133,25 +133,25 @@ async def test_calls_without_a_token_are_deferred_by_the_rate(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud = limited(engine, clock, times=0.02)  # 7.5 creations, then one every 24 s
-    waits = []
+    delays = []
     for claim in await claimed(engine, clock, 12):
         try:
             await cloud.call("eastus", CloudCall.CREATE, fine, claim)
         except Deferred as refusal:
-            waits.append((refusal.deferral.until - clock()).total_seconds())
+            delays.append((refusal.deferral.until - clock()).total_seconds())
 
-    assert waits == pytest.approx([12, 36, 60, 84, 108])
+    assert delays == pytest.approx([12, 36, 60, 84, 108])
 
 
 async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    ahead = limited(engine, Clock(clock() + timedelta(minutes=1)), times=0.02)  # 2.5 a minute
-    behind = limited(engine, clock, times=0.02)
-    *many, late, later = await claimed(engine, clock, 9)
-    for claim in many:
-        await ahead.call("eastus", CloudCall.CREATE, fine, claim)
-    for cloud, claim in ((behind, late), (ahead, later)):
+    fast_cloud = limited(engine, Clock(clock() + timedelta(minutes=1)), times=0.02)  # 2.5 a minute
+    slow_cloud = limited(engine, clock, times=0.02)
+    *claims_before, second_last, last = await claimed(engine, clock, 9)
+    for claim in claims_before:
+        await fast_cloud.call("eastus", CloudCall.CREATE, fine, claim)
+    for cloud, claim in ((slow_cloud, second_last), (fast_cloud, last)):
         with pytest.raises(Deferred):
             await cloud.call("eastus", CloudCall.CREATE, fine, claim)
 
@@ -159,16 +159,16 @@ async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
 async def test_a_bucket_that_a_clock_far_ahead_has_filled_fills_again_from_now_on(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    wrong = limited(engine, Clock(clock() + timedelta(hours=1)), times=0.02)
+    skewed = limited(engine, Clock(clock() + timedelta(hours=1)), times=0.02)
     right = limited(engine, clock, times=0.02)
-    *many, late, later = await claimed(engine, clock, 9)
-    for claim in many:
-        await wrong.call("eastus", CloudCall.CREATE, fine, claim)
+    *claims_before, second_last, last = await claimed(engine, clock, 9)
+    for claim in claims_before:
+        await skewed.call("eastus", CloudCall.CREATE, fine, claim)
     with pytest.raises(Deferred):
-        await right.call("eastus", CloudCall.CREATE, fine, late)
+        await right.call("eastus", CloudCall.CREATE, fine, second_last)
     clock.advance(seconds=60)
 
-    assert await right.call("eastus", CloudCall.CREATE, fine, later) == "fine"
+    assert await right.call("eastus", CloudCall.CREATE, fine, last) == "fine"
 
 
 async def test_what_azure_says_is_left_lowers_our_count_and_never_raises_it(
@@ -252,16 +252,16 @@ async def test_a_lease_that_is_lost_while_a_create_waits_for_its_tokens_makes_no
         )
         row = await attempts.find(conn, claim.row_id)
         assert row is not None
-        asked = asyncio.create_task(reconciler._create(claim, row))
+        creation = asyncio.create_task(reconciler._create(claim, row))
         limit = reconciler.limited_cloud._limit if reconciler.limited_cloud else None
         assert limit is not None
         await waiting.until(value(lambda: limit.in_progress[SPOT.region]), lambda n: n == 1)
         clock.advance(seconds=LEASE.total_seconds() + 1)
-        async with engine.begin() as other:
-            assert len(await attempts.claim_due(other, clock(), 1)) == 1
+        async with engine.begin() as other_conn:
+            assert len(await attempts.claim_due(other_conn, clock(), 1)) == 1
 
     with pytest.raises(LeaseLost):
-        await asked
+        await creation
     assert world.cloud.billed_names() == set()
 
 
@@ -270,19 +270,19 @@ async def test_a_call_beyond_the_concurrency_limit_or_to_an_open_circuit_takes_n
 ) -> None:
     (claim,) = await claimed(engine, clock, 1)
     cloud, gate = limited(engine, clock, concurrency=1), asyncio.Event()
-    busy = asyncio.create_task(cloud.call("eastus", CloudCall.LIST_TAGGED, gate.wait))
+    running_call = asyncio.create_task(cloud.call("eastus", CloudCall.LIST_TAGGED, gate.wait))
     await waiting.until(value(lambda: cloud._limit.in_progress["eastus"]), lambda n: n == 1)
-    for asks in (claim, None):
+    for requester in (claim, None):
         with pytest.raises(ConcurrencyLimitReached):
-            await cloud.call("eastus", CloudCall.DELETE, fine, asks)
+            await cloud.call("eastus", CloudCall.DELETE, fine, requester)
     gate.set()
-    await busy
+    await running_call
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
             await cloud.call("eastus", CloudCall.LIST_TAGGED, failing)
-    for asks in (claim, None):
+    for requester in (claim, None):
         with pytest.raises(CircuitOpen):
-            await cloud.call("eastus", CloudCall.DELETE, fine, asks)
+            await cloud.call("eastus", CloudCall.DELETE, fine, requester)
 
     assert await tokens_left(engine) == {}
 

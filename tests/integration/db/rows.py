@@ -39,11 +39,11 @@ NOTICE = Heartbeat(  # of a machine that Azure takes back
 
 
 async def transact(
-    engine: AsyncEngine, work: Callable[[AsyncConnection], Awaitable[object]]
+    engine: AsyncEngine, operation: Callable[[AsyncConnection], Awaitable[object]]
 ) -> None:
-    """Do ``work`` in a transaction of its own: all of it, or nothing."""
+    """Do ``operation`` in a transaction of its own: all of it, or nothing."""
     async with engine.begin() as conn:
-        await work(conn)
+        await operation(conn)
 
 
 async def add(conn: AsyncConnection, table: Table, **values: Any) -> None:  # noqa: ANN401
@@ -122,10 +122,10 @@ def registration(
     attempt_id: str,
     vm_id: str,
     boot_id: str = "boot-1",
-    **more: Any,  # noqa: ANN401
+    **columns: Any,  # noqa: ANN401
 ) -> Registration:
     """Return what a machine says when it registers."""
-    values: dict[str, Any] = {"name": vm_id, "address": "127.0.0.9", "gpus": 0} | more
+    values: dict[str, Any] = {"name": vm_id, "address": "127.0.0.9", "gpus": 0} | columns
     return Registration(
         protocol=PROTOCOL, attempt_id=attempt_id, vm_id=vm_id, boot_id=boot_id, **values
     )

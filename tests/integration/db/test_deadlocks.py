@@ -82,7 +82,7 @@ class Batch:
 
     async def act(self) -> None:
         """One transaction of anybody's."""
-        deeds: list[Callable[[AsyncConnection], Awaitable[None]]] = [
+        operations: list[Callable[[AsyncConnection], Awaitable[None]]] = [
             self._heartbeat,
             self._heartbeat,
             self._register,
@@ -95,25 +95,25 @@ class Batch:
         await self._claim()
         with suppress(LeaseLost):
             async with self.engine.begin() as conn:
-                await self.rng.choice(deeds)(conn)
+                await self.rng.choice(operations)(conn)
                 self.done += 1
 
     async def _register(self, conn: AsyncConnection) -> None:
         vm_id, boot_id = self.rng.choice(VMS), self.rng.choice(("boot-1", "boot-2"))
         message = registration("att-2", vm_id, boot_id)
-        (answer,) = await register_all(conn, [PendingRegistration(message, self.clock())])
-        if answer is RegistrationOutcome.KNOWN:
+        (outcome,) = await register_all(conn, [PendingRegistration(message, self.clock())])
+        if outcome is RegistrationOutcome.KNOWN:
             await register_known_machine(conn, message, self.clock())
 
     async def _heartbeat(self, conn: AsyncConnection) -> None:
-        known = await node_rows.of_attempt(conn, "att-2")
-        if not known:
+        known_nodes = await node_rows.of_attempt(conn, "att-2")
+        if not known_nodes:
             return
-        node = self.rng.choice(known)
+        node = self.rng.choice(known_nodes)
         self.seq += 1
         steps = self.rng.sample(range(1, 30), k=25)
         notice = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
-        beat = Heartbeat(
+        heartbeat = Heartbeat(
             epoch=node.epoch,
             seq=self.seq,
             phase=self.rng.choice((NodePhase.RUNNING, NodePhase.STOPPED, NodePhase.FAILED)),
@@ -124,7 +124,7 @@ class Batch:
             committed=(checkpoint(1),),
             eviction=notice if self.rng.random() < 0.2 else None,
         )
-        await heartbeats.record_heartbeats(conn, {node.node_id: beat}, self.clock())
+        await heartbeats.record_heartbeats(conn, {node.node_id: heartbeat}, self.clock())
 
     async def _claim(self) -> None:
         """Claim due rows in a transaction of its own, sometimes after leases have expired."""
@@ -139,9 +139,9 @@ class Batch:
     async def _look(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
         await leases.write(conn, claim, vm_ids=list(VMS))
-        seen, now = self.rng.sample(VMS, k=3), self.clock()
+        vm_ids, now = self.rng.sample(VMS, k=3), self.clock()
         exist = ExistingMachines(
-            job_id="job", attempt_id=row.id, vm_ids=seen, price=row.price, since=now
+            job_id="job", attempt_id=row.id, vm_ids=vm_ids, price=row.price, since=now
         )
         await ledger.meter(conn, [exist], now)
         step = self.rng.randrange(50)
@@ -150,20 +150,20 @@ class Batch:
 
     async def _halt(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
-        opened = await generations.current(conn, row.id)
-        if opened:
-            ids = tuple(m.node_id for m in opened.generation.members)
+        generation = await generations.current(conn, row.id)
+        if generation:
+            ids = tuple(m.node_id for m in generation.generation.members)
             step = HaltGeneration(kind=self.rng.choice(_STOPS), node_ids=ids, reason="because")
-            halting = Halting(claim=claim, row=row, generation=opened.generation, step=step)
+            halting = Halting(claim=claim, row=row, generation=generation.generation, step=step)
             await generation_operations.halt_all(conn, [halting], self.clock())
 
     async def _open(self, conn: AsyncConnection) -> None:
         claim, row = self._claimed()
-        known = await node_rows.of_attempt(conn, row.id)
-        if known:
-            self.rng.shuffle(known)
+        known_nodes = await node_rows.of_attempt(conn, row.id)
+        if known_nodes:
+            self.rng.shuffle(known_nodes)
             step = OpenGeneration(
-                nodes=tuple(node_view(n, present=True) for n in known), after_error=True
+                nodes=tuple(node_view(n, present=True) for n in known_nodes), after_error=True
             )
             before = await generations.newest(conn, "job")
             head = Head(generation=before.number + 1 if before else 1)
@@ -171,9 +171,11 @@ class Batch:
             await generation_operations.open_all(conn, [opening], self.clock())
 
     async def _wish(self, conn: AsyncConnection) -> None:
-        now, back = self.clock(), self.rng.random() < 0.5
-        asked = await jobs.request_once(conn, "p-job", "job", now, "pause_requested_at", clear=back)
-        if asked:
+        now, clear = self.clock(), self.rng.random() < 0.5
+        requested = await jobs.request_once(
+            conn, "p-job", "job", now, "pause_requested_at", clear=clear
+        )
+        if requested:
             await events.add(conn, "job", now, "job.pause_requested", "Pause was asked for")
 
     async def _job(self, conn: AsyncConnection) -> None:
@@ -186,8 +188,8 @@ async def test_concurrent_operations_on_a_job_do_not_deadlock(
 ) -> None:
     async with batch.begin() as conn:
         await add_job(conn, clock(), state="running")
-        over = {"state": "terminating", "outcome": "evicted"}
-        await add_attempt(conn, clock(), **over)
+        ended_values = {"state": "terminating", "outcome": "evicted"}
+        await add_attempt(conn, clock(), **ended_values)
         await add_attempt(conn, clock(), id="att-2", number=2, vm_ids=list(VMS))
     everybody = Batch(batch, clock)
     faults: list[DBAPIError] = []
@@ -235,34 +237,37 @@ MANY = 9
 async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
     batch: AsyncEngine, clock: Clock
 ) -> None:
-    said, moving = {}, []
+    heartbeats_by_node, moves = {}, []
     async with batch.begin() as conn:
         for n in range(MANY):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
             node = await add_node(conn, clock(), "vm", f"att-{n}")
-            said[node.node_id] = NOTICE
+            heartbeats_by_node[node.node_id] = NOTICE
         for claim, row in await attempts.claim_due(conn, clock(), MANY):
-            moving.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
-    there, back = dict(sorted(said.items())), dict(sorted(said.items(), reverse=True))
-    moving.sort(key=lambda one: one.row.id)
-    deeds: list[Callable[[AsyncConnection], Awaitable[object]]] = [
-        lambda conn: heartbeats.record_heartbeats(conn, there, clock()),
-        lambda conn: heartbeats.record_heartbeats(conn, back, clock()),
-        lambda conn: attempt_moves.move_all(conn, moving, clock()),
-        lambda conn: attempt_moves.move_all(conn, moving[::-1], clock()),
+            moves.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
+    ascending, descending = (
+        dict(sorted(heartbeats_by_node.items())),
+        dict(sorted(heartbeats_by_node.items(), reverse=True)),
+    )
+    moves.sort(key=lambda move: move.row.id)
+    operations: list[Callable[[AsyncConnection], Awaitable[object]]] = [
+        lambda conn: heartbeats.record_heartbeats(conn, ascending, clock()),
+        lambda conn: heartbeats.record_heartbeats(conn, descending, clock()),
+        lambda conn: attempt_moves.move_all(conn, moves, clock()),
+        lambda conn: attempt_moves.move_all(conn, moves[::-1], clock()),
     ]
     for table in (tables.attempts, tables.jobs):
         async with batch.begin() as conn:
-            values = {"lease_token": moving[0].claim.token, "state": "running", "outcome": None}
+            values = {"lease_token": moves[0].claim.token, "state": "running", "outcome": None}
             await conn.execute(update(tables.attempts).values(values))
             await conn.execute(update(tables.nodes).values(heartbeat_seq=0, evicting=False))
         async with batch.begin() as conn:  # who locks in another order holds what others want
             middle = table.c.id.like(f"%-{MANY // 2}")
             await conn.execute(select(table.c.id).where(middle).with_for_update())
-            doing = [asyncio.create_task(transact(batch, deed)) for deed in deeds]
+            tasks = [asyncio.create_task(transact(batch, operation)) for operation in operations]
             await waiting.until(partial(blocked, batch), lambda count: count >= 2)
-        await asyncio.gather(*doing)  # raises where one met a deadlock
+        await asyncio.gather(*tasks)  # raises where one met a deadlock
 
         async with batch.connect() as conn:
             states = await conn.execute(select(tables.attempts.c.state))

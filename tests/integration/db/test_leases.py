@@ -79,17 +79,17 @@ async def test_a_worker_that_lost_its_lease_writes_nothing(
     engine: AsyncEngine, clock: Clock, write: Write, *, gave_back: bool
 ) -> None:
     async with engine.begin() as conn:
-        late, row = await claim_attempt(conn, clock())
+        late_claim, row = await claim_attempt(conn, clock())
     async with engine.begin() as conn:
         if gave_back:
-            await leases.release(conn, late, clock(), clock())
+            await leases.release(conn, late_claim, clock(), clock())
         else:
             clock.advance(seconds=AFTER_LEASE)
             await claim_attempt(conn, clock())
     before = await _everything(engine)
 
     with pytest.raises(LeaseLost):
-        await transact(engine, lambda c: write(c, late, row, clock))
+        await transact(engine, lambda c: write(c, late_claim, row, clock))
 
     assert await _everything(engine) == before
 
@@ -101,8 +101,8 @@ async def test_a_worker_claims_no_more_than_it_asks_for_where_its_query_is_asked
     async with engine.begin() as conn:
         for number in range(ROWS):
             await add_job(conn, clock(), id=f"job-{number}")
-        for way in ("hashjoin", "hashagg", "sort", "material"):
-            await conn.execute(text(f"set local enable_{way} = off"))
+        for plan_kind in ("hashjoin", "hashagg", "sort", "material"):
+            await conn.execute(text(f"set local enable_{plan_kind} = off"))
         claimed = await jobs.claim_due(conn, clock(), 3)
 
     assert len(claimed) == 3
@@ -114,10 +114,10 @@ async def test_a_worker_does_not_wait_for_rows_that_another_one_is_claiming(
     async with engine.begin() as conn:
         for number in range(2):
             await add_job(conn, clock(), id=f"job-{number}")
-    async with engine.begin() as one, engine.begin() as other:
-        await other.execute(text("set local lock_timeout = '5s'"))
-        first = await jobs.claim_due(one, clock(), 1)
-        second = await jobs.claim_due(other, clock(), 2)
+    async with engine.begin() as first_conn, engine.begin() as second_conn:
+        await second_conn.execute(text("set local lock_timeout = '5s'"))
+        first = await jobs.claim_due(first_conn, clock(), 1)
+        second = await jobs.claim_due(second_conn, clock(), 2)
 
     assert sorted(c.row_id for c, _ in first + second) == ["job-0", "job-1"]
 
@@ -153,12 +153,12 @@ async def test_a_row_waits_until_it_is_due_or_enqueued(engine: AsyncEngine, cloc
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
 
-@pytest.mark.parametrize(("later", "first"), [(29, "att-2"), (31, "att-1")])
+@pytest.mark.parametrize(("seconds_later", "first"), [(29, "att-2"), (31, "att-1")])
 async def test_what_trains_goes_before_machines_that_come_for_as_long_as_a_notice_lasts(
-    engine: AsyncEngine, clock: Clock, later: int, first: str
+    engine: AsyncEngine, clock: Clock, seconds_later: int, first: str
 ) -> None:
     async with engine.begin() as conn:
-        for n, state, due in ((1, "provisioning", 0), (2, "running", later)):
+        for n, state, due in ((1, "provisioning", 0), (2, "running", seconds_later)):
             await add_job(conn, clock(), id=f"job-{n}")
             due_at = clock() + timedelta(seconds=due)
             attempt = {"id": f"att-{n}", "job_id": f"job-{n}", "state": state, "due_at": due_at}
@@ -192,11 +192,11 @@ async def test_an_enqueue_while_the_row_is_claimed_is_not_lost(
         await leases.enqueue(conn, tables.attempts, "att-1", clock())
     async with engine.begin() as conn:
         assert await attempts.claim_due(conn, clock(), 10) == [], "it is still claimed"
-        later = clock() + timedelta(hours=1)
+        later_at = clock() + timedelta(hours=1)
         if in_batch:
-            assert await leases.release_all(conn, [(claim, later)], clock()) == {"att-1"}
+            assert await leases.release_all(conn, [(claim, later_at)], clock()) == {"att-1"}
         else:
-            await leases.release(conn, claim, clock(), later)
+            await leases.release(conn, claim, clock(), later_at)
 
         assert len(await attempts.claim_due(conn, clock(), 10)) == 1
 
@@ -206,19 +206,19 @@ async def test_an_enqueue_while_the_row_is_claimed_is_not_lost(
 async def test_a_release_forgets_a_deferred_call_unless_it_goes_on_waiting(
     engine: AsyncEngine, clock: Clock, *, in_batch: bool
 ) -> None:
-    waits = Deferral(call=CloudCall.DELETE, until=clock() + timedelta(minutes=1))
+    deferral = Deferral(call=CloudCall.DELETE, until=clock() + timedelta(minutes=1))
     async with engine.begin() as conn:
         claim, _ = await claim_attempt(conn, clock())
-        await leases.release_all(conn, [(claim, clock())], clock(), {"att-1": waits})
-        claim, kept = await claim_attempt(conn, clock())
+        await leases.release_all(conn, [(claim, clock())], clock(), {"att-1": deferral})
+        claim, job = await claim_attempt(conn, clock())
         if in_batch:
             await leases.release_all(conn, [(claim, clock())], clock())
         else:
             await leases.release(conn, claim, clock(), clock())
-        _, forgotten = await claim_attempt(conn, clock())
+        _, forgotten_job = await claim_attempt(conn, clock())
 
-    assert (kept.deferred_call, kept.deferred_until) == (waits.call, waits.until)
-    assert (forgotten.deferred_call, forgotten.deferred_until) == (None, None)
+    assert (job.deferred_call, job.deferred_until) == (deferral.call, deferral.until)
+    assert (forgotten_job.deferred_call, forgotten_job.deferred_until) == (None, None)
 
 
 @pytest.mark.usefixtures("_one_attempt")
@@ -227,8 +227,8 @@ async def test_a_worker_does_not_write_over_a_state_that_it_did_not_claim(
 ) -> None:
     async with engine.begin() as conn:
         claim, row = await claim_attempt(conn, clock())
-        gone = {"state": "terminating", "outcome": "evicted"}
-        await conn.execute(tables.attempts.update().values(**gone))
+        values = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**values))
         with pytest.raises(LeaseLost):
             await attempt_moves.move(conn, claim, row, GIVEN_UP, clock())
 
@@ -236,13 +236,13 @@ async def test_a_worker_does_not_write_over_a_state_that_it_did_not_claim(
 async def _everything(engine: AsyncEngine) -> dict[str, object]:
     """All that a late worker could have changed."""
     async with engine.connect() as conn:
-        found: dict[str, object] = {
+        expected: dict[str, object] = {
             t.name: [tuple(r) for r in await conn.execute(select(t))]
             for t in (tables.jobs, tables.attempts, tables.generations, tables.nodes)
         }
         count = select(func.count()).select_from(tables.events)
-        found["events"] = (await conn.execute(count)).scalar_one()
-    return found
+        expected["events"] = (await conn.execute(count)).scalar_one()
+    return expected
 
 
 @pytest.mark.usefixtures("_one_attempt")
@@ -250,13 +250,13 @@ async def test_a_lease_that_another_worker_has_taken_is_not_renewed_for_it(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        lost, _ = await claim_attempt(conn, clock())
+        lost_claim, _ = await claim_attempt(conn, clock())
     clock.advance(seconds=AFTER_LEASE)
     async with engine.begin() as conn:
         await claim_attempt(conn, clock())
         await add_job(conn, clock(), id="job-2")
         await add_attempt(conn, clock(), id="att-2", job_id="job-2")
-        own, _ = await claim_attempt(conn, clock())
+        own_claim, _ = await claim_attempt(conn, clock())
     taken_at = clock()
     clock.advance(seconds=1)
 
@@ -267,7 +267,7 @@ async def test_a_lease_that_another_worker_has_taken_is_not_renewed_for_it(
         return {row.id: row.lease_expires_at for row in rows}
 
     renewals = leases.LeaseRenewer(engine, clock, interval=0.01)
-    async with renewals.renewing(lost), renewals.renewing(own):
-        found = await waiting.until(expire_at, lambda at: at["att-2"] == clock() + LEASE)
+    async with renewals.renewing(lost_claim), renewals.renewing(own_claim):
+        due_times = await waiting.until(expire_at, lambda at: at["att-2"] == clock() + LEASE)
 
-    assert found["att-1"] == taken_at + LEASE
+    assert due_times["att-1"] == taken_at + LEASE

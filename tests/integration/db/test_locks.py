@@ -60,17 +60,19 @@ async def test_a_writer_of_a_referenced_row_does_not_wait_at_its_older_version(
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
     ids = {tables.attempts: ["att-1", "att-2"], tables.jobs: ["job-1", "job-2"]}[table]
-    far = table.c.due_at + timedelta(days=1)
+    postponed = table.c.due_at + timedelta(days=1)
 
     async def hint(conn: AsyncConnection) -> None:
         await leases.enqueue_all(conn, table, ids, clock())
 
     async with batch.connect() as fourth, fourth.begin():
         await add_node(fourth, clock(), "vm-1", "att-1")
-        over = {"state": "terminating", "outcome": "evicted"}
-        await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **over)
-        async with batch.begin() as third:
-            await third.execute(update(table).where(table.c.id == ids[0]).values(due_at=far))
+        ended_values = {"state": "terminating", "outcome": "evicted"}
+        await add_attempt(fourth, clock(), id="att-3", job_id="job-1", number=2, **ended_values)
+        async with batch.begin() as third_conn:
+            await third_conn.execute(
+                update(table).where(table.c.id == ids[0]).values(due_at=postponed)
+            )
             writing = [asyncio.create_task(transact(batch, hint)) for _ in range(2)]
             await waiting.until(partial(blocked, batch), lambda count: count == 2)
         await asyncio.gather(*writing)  # raises where one met a deadlock
@@ -89,26 +91,30 @@ async def test_metrics_are_locked_before_attempts_and_jobs(
         await add_attempt(conn, clock())
         node = await add_node(conn, clock(), "vm-1")
         await measured_rows.add(conn, "job", 0, [metrics(1)])
-    told = replace(NOTICE, metrics=(metrics(1),))
+    heartbeat = replace(NOTICE, metrics=(metrics(1),))
 
-    async with engine.connect() as another, another.begin():
-        await another.execute(update(tables.metrics).values(loss=1.0))
-        telling = asyncio.create_task(
+    async with engine.connect() as other_conn, other_conn.begin():
+        await other_conn.execute(update(tables.metrics).values(loss=1.0))
+        task = asyncio.create_task(
             transact(
                 engine,
-                lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: told}, clock()),
+                lambda conn: heartbeats.record_heartbeats(conn, {node.node_id: heartbeat}, clock()),
             )
         )
-        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
-        free = [  # raises where who waits has it locked already
-            (await another.execute(select(table.c.id).with_for_update(nowait=True, key_share=True)))
+        await waiting.until(lambda: blocked(engine), lambda count: count == 1)
+        queries = [  # raises where who waits has it locked already
+            (
+                await other_conn.execute(
+                    select(table.c.id).with_for_update(nowait=True, key_share=True)
+                )
+            )
             .scalars()
             .all()
             for table in (tables.attempts, tables.jobs)
         ]
-    await telling
+    await task
 
-    assert free == [["att-1"], ["job"]]
+    assert queries == [["att-1"], ["job"]]
 
 
 async def test_a_batch_does_not_wait_for_a_row_of_another_worker(
@@ -119,16 +125,16 @@ async def test_a_batch_does_not_wait_for_a_row_of_another_worker(
             await add_job(conn, clock(), id=f"job-{n}", state="running")
             await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}")
         claims = await attempts.claim_due(conn, clock(), 2)
-    mine = [(claim, clock()) for claim, _ in claims]
-    lost = tables.attempts.c.id == "att-2"
-    taken = update(tables.attempts).where(lost).values(lease_token="another's")
+    due_claims = [(claim, clock()) for claim, _ in claims]
+    condition = tables.attempts.c.id == "att-2"
+    statement = update(tables.attempts).where(condition).values(lease_token="another's")
     async with batch.begin() as conn:
-        await conn.execute(taken)
+        await conn.execute(statement)
 
-    async with batch.begin() as another:
-        await another.execute(taken)
+    async with batch.begin() as other_conn:
+        await other_conn.execute(statement)
         async with batch.begin() as conn, asyncio.timeout(60):
-            released = await leases.release_all(conn, mine, clock())
+            released = await leases.release_all(conn, due_claims, clock())
 
     assert released == {"att-1"}
 
@@ -139,33 +145,33 @@ async def _tell_of_head(conn: AsyncConnection, _: Claim, row: AttemptRow, now: d
 
 
 async def _give_up(conn: AsyncConnection, claim: Claim, row: AttemptRow, now: datetime) -> None:
-    broken = [(checkpoint(1), CheckpointFault(file="a", reason="is gone"))]
-    assert await findings.mark_broken(conn, claim, row, broken, None, now)
+    faults = [(checkpoint(1), CheckpointFault(file="a", reason="is gone"))]
+    assert await findings.mark_broken(conn, claim, row, faults, None, now)
 
 
-@pytest.mark.parametrize("tell", [_tell_of_head, _give_up])
+@pytest.mark.parametrize("record", [_tell_of_head, _give_up])
 async def test_a_job_is_locked_before_its_checkpoints(
     engine: AsyncEngine,
     clock: Clock,
-    tell: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
+    record: Callable[[AsyncConnection, Claim, AttemptRow, datetime], Awaitable[None]],
 ) -> None:
     """Else who holds the job, and copies HEAD, waits for who waits."""
     async with engine.begin() as conn:
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock())
-        known = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(0)))
-        await heads.record(conn, "job", known, clock())
+        known_head = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(0)))
+        await heads.record(conn, "job", known_head, clock())
         ((claim, row),) = await attempts.claim_due(conn, clock(), 1)
 
-    async with engine.connect() as another, another.begin():
-        await another.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
-        telling = asyncio.create_task(
-            transact(engine, lambda conn: tell(conn, claim, row, clock()))
-        )
-        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
-        free = select(tables.checkpoints.c.step).with_for_update(nowait=True)
-        steps = (await another.execute(free)).scalars().all()  # raises where one is locked already
-    await telling
+    async with engine.connect() as other_conn, other_conn.begin():
+        await other_conn.execute(select(tables.jobs.c.id).with_for_update(key_share=True))
+        task = asyncio.create_task(transact(engine, lambda conn: record(conn, claim, row, clock())))
+        await waiting.until(lambda: blocked(engine), lambda count: count == 1)
+        query = select(tables.checkpoints.c.step).with_for_update(nowait=True)
+        steps = (
+            (await other_conn.execute(query)).scalars().all()
+        )  # raises where one is locked already
+    await task
 
     assert sorted(steps) == [0, 1]
 
@@ -213,25 +219,27 @@ LOCKS: dict[
 }
 
 
-@pytest.mark.parametrize("what", LOCKS)
+@pytest.mark.parametrize("kind", LOCKS)
 async def test_a_row_lock_blocks_writers_and_admits_rows_that_refer_to_it(
-    engine: AsyncEngine, clock: Clock, what: str
+    engine: AsyncEngine, clock: Clock, kind: str
 ) -> None:
-    lock, table, lets_in = LOCKS[what]
+    lock, table, lets_in = LOCKS[kind]
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock())
         await add_node(conn, clock(), "vm")
         claim, _ = await claim_attempt(conn, clock())
-    mine = {tables.projects: "p-job", tables.attempts: "att-1", tables.nodes: NODE}
-    row = mine.get(table, "f-job" if table is file_table else "job")
-    free = select(table.c.id).where(table.c.id == row)
+    ids_by_table = {tables.projects: "p-job", tables.attempts: "att-1", tables.nodes: NODE}
+    row = ids_by_table.get(table, "f-job" if table is file_table else "job")
+    query = select(table.c.id).where(table.c.id == row)
 
-    async with engine.connect() as conn, engine.connect() as other:
+    async with engine.connect() as conn, engine.connect() as other_conn:
         await lock(conn, claim, clock())
-        writes = (await other.execute(free.with_for_update(skip_locked=True, key_share=True))).all()
-        refers = free.with_for_update(skip_locked=True, key_share=True, read=True)
-        assert (len(writes), len((await other.execute(refers)).all())) == (0, lets_in)
+        writes = (
+            await other_conn.execute(query.with_for_update(skip_locked=True, key_share=True))
+        ).all()
+        refers = query.with_for_update(skip_locked=True, key_share=True, read=True)
+        assert (len(writes), len((await other_conn.execute(refers)).all())) == (0, lets_in)
 
 
 async def test_the_row_of_a_project_without_a_budget_stays_free(
@@ -239,8 +247,8 @@ async def test_the_row_of_a_project_without_a_budget_stays_free(
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
-    free = select(tables.projects.c.id).with_for_update(skip_locked=True)
+    query = select(tables.projects.c.id).with_for_update(skip_locked=True)
 
-    async with engine.connect() as conn, engine.connect() as other:
+    async with engine.connect() as conn, engine.connect() as other_conn:
         await budgets.lock(conn, "job")
-        assert (await other.execute(free)).scalars().all() == ["p-job"]
+        assert (await other_conn.execute(query)).scalars().all() == ["p-job"]

@@ -32,34 +32,34 @@ ILLEGAL = [
 ]
 
 
-@pytest.mark.parametrize(("was", "to"), sorted(ILLEGAL))
+@pytest.mark.parametrize(("was", "next_state"), sorted(ILLEGAL))
 async def test_an_attempt_makes_no_move_that_is_not_in_the_table(
-    engine: AsyncEngine, clock: Clock, was: AttemptState, to: AttemptState
+    engine: AsyncEngine, clock: Clock, was: AttemptState, next_state: AttemptState
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock(), state=was)
         claim, row = await claim_attempt(conn, clock())
 
-        step = MoveAttempt(to=to, outcome=Outcome.EVICTED)
+        step = MoveAttempt(to=next_state, outcome=Outcome.EVICTED)
         with pytest.raises(IllegalMove):
             await attempt_moves.move(conn, claim, row, step, clock())
 
-        found = await attempts.find(conn, "att-1")
-        assert found is not None
-        assert found.state is was
+        attempt = await attempts.find(conn, "att-1")
+        assert attempt is not None
+        assert attempt.state is was
 
 
-@pytest.mark.parametrize("to", sorted(set(JobState) - JOB_MOVES[JobState.QUEUED]))
+@pytest.mark.parametrize("next_state", sorted(set(JobState) - JOB_MOVES[JobState.QUEUED]))
 async def test_a_job_makes_no_move_that_is_not_in_the_table(
-    engine: AsyncEngine, clock: Clock, to: JobState
+    engine: AsyncEngine, clock: Clock, next_state: JobState
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
         claim, job = await claim_job(conn, clock())
 
         with pytest.raises(IllegalMove):
-            await jobs.move(conn, claim, job, job_steps.MoveJob(to=to), clock())
+            await jobs.move(conn, claim, job, job_steps.MoveJob(to=next_state), clock())
 
 
 async def test_a_move_that_cannot_tell_of_itself_is_not_made(
@@ -83,12 +83,12 @@ async def test_a_move_that_cannot_tell_of_itself_is_not_made(
     async with engine.begin() as conn:
         before = (await attempts.find(conn, "att-1"), await jobs.find(conn, "job"))
         await attempt_moves.move(conn, claim, row, step, clock())  # the lease still holds
-        told = await events.newest(conn, "job", after=None, limit=9)
+        recorded = await events.newest(conn, "job", after=None, limit=9)
 
     assert before[0] == row
     assert before[1] is not None
     assert before[1].state is JobState.QUEUED
-    assert [e.code for e in told or []] == ["attempt.terminating"]
+    assert [e.code for e in recorded or []] == ["attempt.terminating"]
 
 
 async def test_a_job_is_dated_when_it_first_runs_and_when_it_is_over(
@@ -97,9 +97,9 @@ async def test_a_job_is_dated_when_it_first_runs_and_when_it_is_over(
     first, path = clock(), (JobState.RUNNING, JobState.RECOVERING, JobState.RUNNING)
     async with engine.begin() as conn:
         await add_job(conn, clock())
-        for to in (*path, JobState.CANCELLED):
+        for state in (*path, JobState.CANCELLED):
             claim, job = await claim_job(conn, clock())
-            await jobs.move(conn, claim, job, job_steps.MoveJob(to=to), clock())
+            await jobs.move(conn, claim, job, job_steps.MoveJob(to=state), clock())
             clock.advance(minutes=1)
         row = await jobs.find(conn, "job")
 
@@ -182,7 +182,7 @@ async def test_an_impossible_job_is_refused(
 
 
 @pytest.mark.parametrize(
-    ("constraint", "table", "there", "row"),
+    ("constraint", "table", "existing_rows", "row"),
     [
         ("ledger_one_open_row_per_machine", tables.ledger, [_MACHINE], _MACHINE),
         (
@@ -216,13 +216,13 @@ async def test_an_impossible_row_is_refused(
     clock: Clock,
     constraint: str,
     table: Table,
-    there: list[dict[str, Any]],
+    existing_rows: list[dict[str, Any]],
     row: dict[str, Any],
 ) -> None:
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock())
-        for one in there:
-            await add(conn, table, **one)
+        for values in existing_rows:
+            await add(conn, table, **values)
     with pytest.raises(IntegrityError, match=constraint):
         await transact(engine, lambda c: add(c, table, **row))

@@ -19,10 +19,10 @@ DEADLINE = 20.0
 @pytest.fixture
 async def listener(database_url: str, engine: AsyncEngine) -> AsyncIterator[Listener]:
     """Yield a listener that listens."""
-    made = Listener(driver_url(database_url))
-    task = asyncio.create_task(made.run())
+    database_listener = Listener(driver_url(database_url))
+    task = asyncio.create_task(database_listener.run())
     await _listening(engine)
-    yield made
+    yield database_listener
     task.cancel()
     with suppress(asyncio.CancelledError):
         await task
@@ -32,23 +32,26 @@ async def test_subscribers_are_notified_at_the_commit(
     engine: AsyncEngine, listener: Listener
 ) -> None:
     async with (
-        listener.subscribed("job:1") as mine,
+        listener.subscribed("job:1") as own_channel,
         listener.subscribed("job:1") as mine_too,
-        listener.subscribed("job:2") as other,
+        listener.subscribed("job:2") as other_channel,
     ):
         async with engine.begin() as conn:
             await notify.notify(conn, "job:1")
             await conn.execute(text("select 1"))
-            before = mine.is_set()
-        await asyncio.wait_for(mine.wait(), DEADLINE)
+            before = own_channel.is_set()
+        await asyncio.wait_for(own_channel.wait(), DEADLINE)
         await asyncio.wait_for(mine_too.wait(), DEADLINE)
 
         assert not before
-        assert not other.is_set()
+        assert not other_channel.is_set()
 
 
 async def test_a_rollback_sends_no_notification(engine: AsyncEngine, listener: Listener) -> None:
-    async with listener.subscribed("rolled back") as mine, listener.subscribed("marker") as marker:
+    async with (
+        listener.subscribed("rolled back") as rolled_back,
+        listener.subscribed("marker") as marker,
+    ):
         async with engine.connect() as conn:
             await notify.notify(conn, "rolled back")
             await conn.rollback()
@@ -56,23 +59,23 @@ async def test_a_rollback_sends_no_notification(engine: AsyncEngine, listener: L
             await notify.notify(conn, "marker")
         await asyncio.wait_for(marker.wait(), DEADLINE)
 
-        assert not mine.is_set()
+        assert not rolled_back.is_set()
 
 
 async def test_a_lost_connection_wakes_everybody_and_is_made_again(
     engine: AsyncEngine, listener: Listener
 ) -> None:
-    async with listener.subscribed("one") as one, listener.subscribed("two") as two:
-        lost = await _cut(engine)
-        await asyncio.wait_for(one.wait(), DEADLINE)
-        await asyncio.wait_for(two.wait(), DEADLINE)
+    async with listener.subscribed("one") as first, listener.subscribed("two") as second:
+        backend_pid = await _cut(engine)
+        await asyncio.wait_for(first.wait(), DEADLINE)
+        await asyncio.wait_for(second.wait(), DEADLINE)
         heard_then = listener.is_connected
-        await _listening(engine, but_for=lost)
-        one.clear()
+        await _listening(engine, but_for=backend_pid)
+        first.clear()
         async with engine.begin() as conn:
             await notify.notify(conn, "one")
 
-        await asyncio.wait_for(one.wait(), DEADLINE)
+        await asyncio.wait_for(first.wait(), DEADLINE)
 
     assert (heard_then, listener.is_connected) == (False, True)
 
@@ -81,9 +84,9 @@ async def test_an_ended_subscription_is_removed(listener: Listener) -> None:
     async with listener.subscribed("one"):
         async with listener.subscribed("one"):
             pass
-        kept = len(listener._waiting["one"])
+        waiting_count = len(listener._waiting["one"])
 
-    assert kept == 1
+    assert waiting_count == 1
     assert "one" not in listener._waiting
 
 
@@ -111,6 +114,6 @@ async def _listening(engine: AsyncEngine, but_for: int | None = None) -> None:
 async def _cut(engine: AsyncEngine) -> int:
     """Break the listener's connection, as a failover does; return which one it was."""
     async with engine.begin() as conn:
-        lost = (await conn.execute(text(f"select pid {_OF_LISTENERS}"))).scalar_one()
-        await conn.execute(text("select pg_terminate_backend(:pid)"), {"pid": lost})
-    return int(lost)
+        backend_pid = (await conn.execute(text(f"select pid {_OF_LISTENERS}"))).scalar_one()
+        await conn.execute(text("select pg_terminate_backend(:pid)"), {"pid": backend_pid})
+    return int(backend_pid)

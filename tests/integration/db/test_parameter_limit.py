@@ -63,24 +63,24 @@ async def test_thousands_of_machines_are_billed_at_once_and_at_another_price(
 ) -> None:
     price = Price(hourly=Decimal("8.44"), on_demand_hourly=Decimal("32.77"))
     vms = [f"vm-{n}" for n in range(MACHINES)]
-    there = ExistingMachines(
+    existing = ExistingMachines(
         job_id="job", attempt_id="att-1", vm_ids=vms, price=price, since=clock()
     )
     async with engine.begin() as conn:
         await add_job(conn, clock())
         await add_attempt(conn, clock())
-        await ledger.meter(conn, [there], clock())
+        await ledger.meter(conn, [existing], clock())
         first = await ledger.of_job(conn, "job")
         clock.advance(seconds=60)
-        dearer = Price(hourly=Decimal(9), on_demand_hourly=Decimal("32.77"))
-        await ledger.reprice(conn, "att-1", dearer, clock())
+        higher_price = Price(hourly=Decimal(9), on_demand_hourly=Decimal("32.77"))
+        await ledger.reprice(conn, "att-1", higher_price, clock())
         rows = await ledger.of_job(conn, "job")
 
     assert [row.vm_id for row in first] == vms
     assert {(row.started_at, row.ended_at, row.hourly) for row in first} == {
-        (there.since, None, price.hourly)
+        (existing.since, None, price.hourly)
     }
-    assert [row.hourly for row in rows if row.ended_at is None] == [dearer.hourly] * MACHINES
+    assert [row.hourly for row in rows if row.ended_at is None] == [higher_price.hourly] * MACHINES
 
 
 async def test_a_batch_with_too_many_values_is_done_one_by_one(engine: AsyncEngine) -> None:
@@ -94,6 +94,6 @@ async def test_a_batch_with_too_many_values_is_done_one_by_one(engine: AsyncEngi
             await conn.exec_driver_sql(query, values)
         return list(numbers)
 
-    together = Batcher(work)
-    assert await asyncio.gather(*(together.do(n) for n in (1, 2))) == [1, 2]
+    batcher = Batcher(work)
+    assert await asyncio.gather(*(batcher.do(n) for n in (1, 2))) == [1, 2]
     assert crowds == [2, 1, 1]

@@ -59,8 +59,8 @@ Query = Callable[[AsyncConnection, Clock], Awaitable[object]]
 
 
 async def beat(conn: AsyncConnection, clock: Clock) -> None:
-    found = await heartbeats.lock_nodes(conn, ["node-7-1", "node-8-1"])
-    await heartbeats.save(conn, [(s.record, "") for s in found.values()], clock())
+    locked = await heartbeats.lock_nodes(conn, ["node-7-1", "node-8-1"])
+    await heartbeats.save(conn, [(s.record, "") for s in locked.values()], clock())
 
 
 async def progressed(conn: AsyncConnection, clock: Clock) -> None:
@@ -70,8 +70,8 @@ async def progressed(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def begin(conn: AsyncConnection, clock: Clock) -> None:
-    begun = replace(generation(3, [], "att-of-7"), job_id="ftjob-007")
-    await generations.begin_all(conn, [begun], (), clock())
+    new_generation = replace(generation(3, [], "att-of-7"), job_id="ftjob-007")
+    await generations.begin_all(conn, [new_generation], (), clock())
 
 
 async def meter(conn: AsyncConnection, clock: Clock) -> None:
@@ -96,11 +96,11 @@ async def look(conn: AsyncConnection, clock: Clock) -> None:
 
 async def seen_of_spot(conn: AsyncConnection, clock: Clock) -> None:
     """Of a day that begins long after all of these were over."""
-    places = [spot_pool_of(SPOT)]
+    pools = [spot_pool_of(SPOT)]
     since, until = (clock() + timedelta(days=days) for days in (8, 9))
     await capacity_observations.spot_pools(conn, since, until)
-    await capacity_observations.held_machines(conn, places, since, until)
-    await capacity_observations.observations(conn, places, since, until)
+    await capacity_observations.held_machines(conn, pools, since, until)
+    await capacity_observations.observations(conn, pools, since, until)
 
 
 async def money_of_a_project(conn: AsyncConnection, clock: Clock) -> None:
@@ -117,8 +117,8 @@ async def money_of_all_projects(conn: AsyncConnection, clock: Clock) -> None:
 
 async def sent_again(conn: AsyncConnection, clock: Clock) -> None:
     caller = Caller(api_key_id="k-job", project_id="p-job")
-    sending = RequestIdentity(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
-    await find_earlier(conn, sending, clock())
+    identity = RequestIdentity(caller=caller, body_sha256="x", idempotency_key=None, is_retry=True)
+    await find_earlier(conn, identity, clock())
 
 
 async def spent_lately(conn: AsyncConnection, clock: Clock) -> None:
@@ -146,23 +146,23 @@ async def sweep_orphans(conn: AsyncConnection, clock: Clock) -> None:
     await ledger.open_after_the_end(conn)
     row = await attempts.find(conn, "att-of-7")
     assert row is not None
-    seen = replace(late_billing._billable_machines(row, None, clock()), vm_ids=["vm-late"])
-    assert await late_billing._write(conn, row, seen, clock())
+    machines = replace(late_billing._billable_machines(row, None, clock()), vm_ids=["vm-late"])
+    assert await late_billing._write(conn, row, machines, clock())
 
 
 async def sweep_checkpoints(conn: AsyncConnection, clock: Clock) -> None:
-    found = await retention.due(conn, before=clock(), after="", limit=100)
-    assert found
-    await retention.record_collected(conn, found[0])
+    due_jobs = await retention.due(conn, before=clock(), after="", limit=100)
+    assert due_jobs
+    await retention.record_collected(conn, due_jobs[0])
 
 
 async def meter_storage(conn: AsyncConnection, clock: Clock) -> None:
     (claim,) = await storage_cost.claim_due(conn, clock(), 1)
     before = await storage_cost.open_levels(conn, claim.row_id)
-    found = {AccessTier.COOL: TierLevel(size=1, month=Decimal(1))}
-    news = level_changes(before, found, clock(), clock())
-    assert news
-    await storage_cost.record(conn, claim, news, clock(), clock())
+    levels = {AccessTier.COOL: TierLevel(size=1, month=Decimal(1))}
+    changes = level_changes(before, levels, clock(), clock())
+    assert changes
+    await storage_cost.record(conn, claim, changes, clock(), clock())
 
 
 async def prices_of_what_runs(conn: AsyncConnection, clock: Clock) -> None:
@@ -182,10 +182,10 @@ async def folder(conn: AsyncConnection, clock: Clock) -> None:
 
 
 async def complain(conn: AsyncConnection, clock: Clock) -> None:
-    said = CheckpointFinding(
+    finding = CheckpointFinding(
         node_id="node-7-1", attempt_id="att-of-7", generation=2, file="f", reason=""
     )
-    await checkpoint_fault_reports.add(conn, "ftjob-007", "checkpoints/5", said)
+    await checkpoint_fault_reports.add(conn, "ftjob-007", "checkpoints/5", finding)
     await checkpoint_fault_reports.open_of(conn, "ftjob-007")
     assert await checkpoints.condemn(conn, "ftjob-007", "checkpoints/5", "no node can load it")
 
@@ -285,16 +285,16 @@ async def full(engine: AsyncEngine, clock: Clock) -> AsyncIterator[AsyncConnecti
 
 async def test_no_hot_query_reads_a_large_table_whole(full: AsyncConnection, clock: Clock) -> None:
     clock.advance(seconds=timedelta(days=1).total_seconds())
-    whole = {}
+    totals = {}
     for name, query in HOT.items():
-        with statements(full) as sent:
+        with statements(full) as queries:
             await query(full, clock)
-        assert sent, name
-        found = [t for s in sent for t in await read_whole(full, *s)]
-        if found:
-            whole[name] = found
+        assert queries, name
+        tables_read = [t for s in queries for t in await read_whole(full, *s)]
+        if tables_read:
+            totals[name] = tables_read
 
-    assert whole == {}
+    assert totals == {}
     without_index = ("select id from events where message = %(m)s", {"m": "x"})
     assert await read_whole(full, *without_index) == ["events"]  # it would have been found out
 
@@ -302,16 +302,16 @@ async def test_no_hot_query_reads_a_large_table_whole(full: AsyncConnection, clo
 async def test_neither_what_is_asked_of_a_project_nor_a_sweep_reads_all_that_ever_was(
     full: AsyncConnection, clock: Clock
 ) -> None:
-    many = {}
+    counts = {}
     for name, query in (OF_A_PROJECT | SWEEPS).items():
         async with full.begin_nested() as once:
-            with statements(full) as sent:
+            with statements(full) as queries:
                 await query(full, clock)
             await once.rollback()
-        assert sent, name
-        if (rows := sum([await rows_read(full, *s) for s in sent])) > FEW:
-            many[name] = rows
+        assert queries, name
+        if (rows := sum([await rows_read(full, *s) for s in queries])) > FEW:
+            counts[name] = rows
 
-    assert many == {}
-    everything = ("select count(*) from jobs where project_id = %(p)s", {"p": "p-job"})
-    assert await rows_read(full, *everything) > FEW
+    assert counts == {}
+    count_query = ("select count(*) from jobs where project_id = %(p)s", {"p": "p-job"})
+    assert await rows_read(full, *count_query) > FEW

@@ -50,14 +50,14 @@ async def test_events_are_dated_in_the_order_in_which_they_are_written(
         await events.add(conn, "job", clock(), "node.registered", "quick")
         await events.add(conn, "job", decided, "node.gone", "held up by a lock")
         await events.add_all(conn, [await _copy_event(conn, decided)])
-        told = await conn.execute(select(tables.events.c.at).order_by(tables.events.c.seq))
+        rows = await conn.execute(select(tables.events.c.at).order_by(tables.events.c.seq))
 
-    assert list(told.scalars()) == [clock()] * 3
+    assert list(rows.scalars()) == [clock()] * 3
 
 
 async def _copy_event(conn: AsyncConnection, at: datetime) -> events.Event:
-    found = (await conn.execute(select(tables.events).limit(1))).one()
-    columns = {f.name: getattr(found, f.name) for f in fields(events.Event)}
+    event = (await conn.execute(select(tables.events).limit(1))).one()
+    columns = {f.name: getattr(event, f.name) for f in fields(events.Event)}
     return events.Event(**columns | {"id": new_id("ftevent", at), "at": at})
 
 
@@ -70,11 +70,11 @@ async def test_metrics_of_a_repeated_step_are_kept_once_from_the_newest_generati
         await step_metrics.add(
             conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)]
         )  # late
-        kept = await step_metrics.series(conn, "job", WHOLE, limit=9)
+        series = await step_metrics.series(conn, "job", WHOLE, limit=9)
         await step_metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
         after = await step_metrics.series(conn, "job", WHOLE, limit=9)
 
-    assert [(m["step"], m["loss"]) for m in kept] == [(4, 4.0), (5, 1.0)]
+    assert [(m["step"], m["loss"]) for m in series] == [(4, 4.0), (5, 1.0)]
     assert after[-1]["loss"] == 2.0
 
 
@@ -113,13 +113,13 @@ async def test_metering_again_changes_nothing(engine: AsyncEngine, clock: Clock)
         before = await ledger.of_job(conn, "job")
         clock.advance(minutes=5)
         await _meter_machines(conn, clock, "vm-1")
-        still = await ledger.of_job(conn, "job")
+        rows = await ledger.of_job(conn, "job")
         await _meter_machines(conn, clock)
         closed = await ledger.of_job(conn, "job")
         clock.advance(minutes=5)
         await _meter_machines(conn, clock)
 
-        assert still == before
+        assert rows == before
         assert await ledger.of_job(conn, "job") == closed
 
 
@@ -128,9 +128,9 @@ async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
 ) -> None:
     ordered = clock()
     async with engine.begin() as conn:
-        for seen in (["vm-1"], [], ["vm-1", "vm-2"]):  # one list of instances came short
+        for vm_ids in (["vm-1"], [], ["vm-1", "vm-2"]):  # one list of instances came short
             clock.advance(minutes=5)
-            await ledger.meter(conn, [_exist(seen, since=ordered)], clock())
+            await ledger.meter(conn, [_exist(vm_ids, since=ordered)], clock())
         rows = await ledger.of_job(conn, "job")
 
     minutes = [(r.vm_id, (r.started_at - ordered).total_seconds() / 60) for r in rows]
@@ -140,12 +140,12 @@ async def test_what_a_machine_cost_before_it_was_seen_is_billed_once(
 async def test_a_new_price_changes_nothing_of_what_ran_before(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    dearer = Price(hourly=2 * HOURLY, on_demand_hourly=ON_DEMAND)
+    higher_price = Price(hourly=2 * HOURLY, on_demand_hourly=ON_DEMAND)
     async with engine.begin() as conn:
-        for seen in (["vm-1"], [], ["vm-2"]):
-            await _meter_machines(conn, clock, *seen)
+        for vm_ids in (["vm-1"], [], ["vm-2"]):
+            await _meter_machines(conn, clock, *vm_ids)
             clock.advance(minutes=5)
-        await ledger.reprice(conn, "att-1", dearer, clock())
+        await ledger.reprice(conn, "att-1", higher_price, clock())
         clock.advance(minutes=5)
         rows = await ledger.of_job(conn, "job")
 
@@ -169,31 +169,31 @@ async def test_a_replica_whose_clock_is_behind_closes_a_row_all_the_same(
 async def test_what_head_says_is_recorded_once(engine: AsyncEngine, clock: Clock) -> None:
     head = Head(generation=1, checkpoints=(checkpoint(1), checkpoint(2)))
     async with engine.begin() as conn:
-        news = await heads.record(conn, "job", head, clock())
-        again = await heads.record(conn, "job", head, clock())
+        changes = await heads.record(conn, "job", head, clock())
+        repeated = await heads.record(conn, "job", head, clock())
         one_more = await heads.record(conn, "job", head.with_checkpoint(checkpoint(3)), clock())
-        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
-        told = await events.newest(conn, "job", after=None, limit=9)
+        rows = await checkpoints.newest(conn, "job", after=None, limit=9)
+        recorded = await events.newest(conn, "job", after=None, limit=9)
 
-    assert (news, again, one_more) == (True, False, True)
-    assert [c.step for c in listed or []] == [3, 2, 1]
-    assert [e.code for e in told or []] == ["checkpoint.committed"] * 3
+    assert (changes, repeated, one_more) == (True, False, True)
+    assert [c.step for c in rows or []] == [3, 2, 1]
+    assert [e.code for e in recorded or []] == ["checkpoint.committed"] * 3
 
 
 async def test_a_checkpoint_that_head_drops_is_not_listed_but_is_still_a_cursor(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    head, told = Head(generation=1), list[list[checkpoints.CheckpointRow]]()
+    head, recorded = Head(generation=1), list[list[checkpoints.CheckpointRow]]()
     async with engine.begin() as conn:
         for step in range(1, 6):
             head = head.with_checkpoint(checkpoint(step))
             await heads.record(conn, "job", head, clock())
-            told.append(await checkpoints.newest(conn, "job", after=None, limit=9) or [])
-        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
-        older = await checkpoints.newest(conn, "job", after=told[1][0].id, limit=9)
+            recorded.append(await checkpoints.newest(conn, "job", after=None, limit=9) or [])
+        rows = await checkpoints.newest(conn, "job", after=None, limit=9)
+        older = await checkpoints.newest(conn, "job", after=recorded[1][0].id, limit=9)
 
-    assert [c.step for c in listed or []] == [5, 4, 3] == [c.step for c in head.checkpoints[::-1]]
-    assert [c.step for c in told[1]] == [2, 1]
+    assert [c.step for c in rows or []] == [5, 4, 3] == [c.step for c in head.checkpoints[::-1]]
+    assert [c.step for c in recorded[1]] == [2, 1]
     assert older == []
 
 
@@ -208,32 +208,36 @@ async def test_when_a_person_restores_an_older_head_its_checkpoints_are_listed_a
         before = await jobs.find(conn, "job")
         await heads.record(conn, "job", heads_of[3], clock())
         after = await jobs.find(conn, "job")
-        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
+        rows = await checkpoints.newest(conn, "job", after=None, limit=9)
         await heads.record(conn, "job", heads_of[3], clock())
-        again = await jobs.find(conn, "job")
-        told = await events.newest(conn, "job", after=None, limit=99)
+        job_row = await jobs.find(conn, "job")
+        recorded = await events.newest(conn, "job", after=None, limit=99)
 
-    assert [c.step for c in listed or []] == [3, 2, 1]
+    assert [c.step for c in rows or []] == [3, 2, 1]
     assert before
     assert after
-    assert again
-    assert before.version < after.version == again.version
-    assert [e.code for e in told or []] == ["checkpoint.committed"] * 5
+    assert job_row
+    assert before.version < after.version == job_row.version
+    assert [e.code for e in recorded or []] == ["checkpoint.committed"] * 5
 
 
 async def test_checkpoints_are_listed_by_their_steps_whatever_the_nodes_clock_says(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    late, early = (replace(checkpoint(s), committed_at=at) for s, at in ((1, 9e9), (2, 1.0)))
+    future_entry, past_entry = (
+        replace(checkpoint(s), committed_at=at) for s, at in ((1, 9e9), (2, 1.0))
+    )
     async with engine.begin() as conn:
-        await heads.record(conn, "job", Head(generation=1, checkpoints=(late, early)), clock())
-        listed = await checkpoints.newest(conn, "job", after=None, limit=9)
-        assert listed
-        older = await checkpoints.newest(conn, "job", after=listed[0].id, limit=9)
+        await heads.record(
+            conn, "job", Head(generation=1, checkpoints=(future_entry, past_entry)), clock()
+        )
+        rows = await checkpoints.newest(conn, "job", after=None, limit=9)
+        assert rows
+        older = await checkpoints.newest(conn, "job", after=rows[0].id, limit=9)
 
-    assert [c.step for c in listed] == [2, 1]
+    assert [c.step for c in rows] == [2, 1]
     assert [c.step for c in older or []] == [1]
-    assert {c.id[:14] for c in listed} == {new_id("ftckpt", clock())[:14]}
+    assert {c.id[:14] for c in rows} == {new_id("ftckpt", clock())[:14]}
 
 
 async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(
@@ -245,13 +249,13 @@ async def test_a_new_checkpoint_breaks_the_row_of_trainer_errors(
         await heads.record(conn, "job", head, clock())
         await generations.begin_all(conn, [after_error], {"job"}, clock())
         await heads.record(conn, "job", head, clock())  # no news
-        counted = await jobs.find(conn, "job")
+        job_row = await jobs.find(conn, "job")
         await heads.record(conn, "job", head.with_checkpoint(checkpoint(2)), clock())
-        forgotten = await jobs.find(conn, "job")
+        job = await jobs.find(conn, "job")
 
-    assert counted is not None
-    assert forgotten is not None
-    assert (counted.trainer_errors, forgotten.trainer_errors) == (1, 0)
+    assert job_row is not None
+    assert job is not None
+    assert (job_row.trainer_errors, job.trainer_errors) == (1, 0)
 
 
 async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
@@ -261,13 +265,13 @@ async def test_numbers_are_the_jobs_and_the_newest_row_the_attempts(
         nodes = [await add_node(conn, clock(), "vm-1")]
         for number in (1, 2):
             await generations.begin_all(conn, [generation(number, nodes)], (), clock())
-        over = {"state": "terminating", "outcome": "evicted"}
-        await conn.execute(tables.attempts.update().values(**over))
+        ended_values = {"state": "terminating", "outcome": "evicted"}
+        await conn.execute(tables.attempts.update().values(**ended_values))
         await add_attempt(conn, clock(), id="att-2", number=2)
-        opened = await generations.current(conn, "att-1")
+        current = await generations.current(conn, "att-1")
 
-        assert opened is not None
-        assert opened.generation == generation(2, nodes)
+        assert current is not None
+        assert current.generation == generation(2, nodes)
         assert await generations.current(conn, "att-2") is None
         assert await generations.newest(conn, "job") == generation(2, nodes)
 
@@ -280,21 +284,21 @@ async def test_the_time_to_stop_starts_anew_when_stop_follows_save_and_stop(
     async with engine.begin() as conn:
         row = generation(1, [await add_node(conn, clock(), "vm-1")])
         await generations.begin_all(conn, [row], (), clock())
-        told = []
+        results = []
         for kind in (save, save, stop, stop, save):
-            news = await generations.mark_halted(conn, [(row, kind, "because")], clock())
-            opened = await generations.current(conn, "att-1")
-            assert opened is not None
-            told.append((news == {"job"}, opened.halt_kind, opened.halted_at))
+            halted = await generations.mark_halted(conn, [(row, kind, "because")], clock())
+            current = await generations.current(conn, "att-1")
+            assert current is not None
+            results.append((halted == {"job"}, current.halt_kind, current.halted_at))
             clock.advance(minutes=1)
 
-    later = first + timedelta(minutes=2)
-    assert told == [
+    later_at = first + timedelta(minutes=2)
+    assert results == [
         (True, save, first),
         (False, save, first),
-        (True, stop, later),
-        (False, stop, later),
-        (False, stop, later),
+        (True, stop, later_at),
+        (False, stop, later_at),
+        (False, stop, later_at),
     ]
     async with engine.connect() as conn:
         columns = select(tables.generations.c.content)
@@ -305,26 +309,26 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     every = Retention(newest=1, milestone_every=2)
-    head, told = Head(generation=1), list[dict[int, str]]()
+    head, rows = Head(generation=1), list[dict[int, str]]()
     async with engine.begin() as conn:
         for step, loss in ((1, 0.5), (2, 0.9), (3, 0.4)):
             entry = replace(checkpoint(step), valid_loss=loss)
             head = head.with_checkpoint(entry, every)
             await heads.record(conn, "job", head, clock())
-            found = await checkpoints.newest(conn, "job", after=None, limit=10) or []
-            told.append({c.step: c.kept_as for c in found})
+            recorded = await checkpoints.newest(conn, "job", after=None, limit=10) or []
+            rows.append({c.step: c.kept_as for c in recorded})
 
-    assert told == [{1: "best"}, {2: "milestone", 1: "best"}, {3: "best", 2: "milestone"}]
+    assert rows == [{1: "best"}, {2: "milestone", 1: "best"}, {3: "best", 2: "milestone"}]
 
 
 @pytest.mark.parametrize("state", AttemptState)
 async def test_an_attempt_may_have_machines_until_it_has_ended(
     engine: AsyncEngine, clock: Clock, state: AttemptState
 ) -> None:
-    end: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_ENDING else {}
-    end |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
+    values: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_ENDING else {}
+    values |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
     async with engine.begin() as conn:
-        await conn.execute(update(tables.attempts).values(state=state, **end))
+        await conn.execute(update(tables.attempts).values(state=state, **values))
         live = await attempts.live_ids(conn)
 
     assert live == (set() if state is AttemptState.ENDED else {"att-1"})

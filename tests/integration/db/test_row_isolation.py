@@ -72,11 +72,11 @@ async def rows_of(conn: AsyncConnection, table: Table) -> list[dict[str, Any]]:
     return [dict(row) for row in rows]
 
 
-@pytest.mark.parametrize("what", WRITES)
+@pytest.mark.parametrize("kind", WRITES)
 async def test_a_write_changes_its_own_row_and_none_beside_it(
-    engine: AsyncEngine, clock: Clock, what: str
+    engine: AsyncEngine, clock: Clock, kind: str
 ) -> None:
-    table, write = WRITES[what]
+    table, write = WRITES[kind]
     async with engine.begin() as conn:
         for job in JOBS:
             await add_job(conn, clock(), id=job, trainer_errors=1)
@@ -89,29 +89,27 @@ async def test_a_write_changes_its_own_row_and_none_beside_it(
         await write(conn, clock)
         after = {t: await rows_of(conn, t) for t in TABLES}
 
-    changed = {
-        t: [old != new for old, new in zip(before[t], after[t], strict=True)] for t in TABLES
-    }
-    assert changed[table] == [False, True, False]
-    assert all(not (first or last) for first, _, last in changed.values())
+    values = {t: [old != new for old, new in zip(before[t], after[t], strict=True)] for t in TABLES}
+    assert values[table] == [False, True, False]
+    assert all(not (first or last) for first, _, last in values.values())
 
 
 async def test_a_region_that_is_shut_is_probed_and_opened_by_itself(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    regions, shut = ("eastus", "northeurope", "westus"), clock() + timedelta(seconds=5)
+    regions, shut_until = ("eastus", "northeurope", "westus"), clock() + timedelta(seconds=5)
     async with engine.begin() as conn:
         for region in regions:
-            await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut)
+            await add(conn, cloud_circuits, region=region, failures=1, shut_until=shut_until)
         clock.advance(seconds=6)
         assert await circuit_breaker.claim_probe(conn, "northeurope", clock())
         probed = [await circuit_breaker.find(conn, region) for region in regions]
         await circuit_breaker.record_success(conn, "northeurope")
-        opened = [await circuit_breaker.find(conn, region) for region in regions]
+        circuits = [await circuit_breaker.find(conn, region) for region in regions]
 
-    kept = Circuit(failures=1, shut_until=shut)
-    assert probed == [kept, replace(kept, shut_until=clock() + PROBE), kept]
-    assert opened == [kept, Circuit(), kept]
+    circuit = Circuit(failures=1, shut_until=shut_until)
+    assert probed == [circuit, replace(circuit, shut_until=clock() + PROBE), circuit]
+    assert circuits == [circuit, Circuit(), circuit]
 
 
 Begin = Callable[[AsyncConnection, datetime], Awaitable[object]]
@@ -128,14 +126,20 @@ async def refuse_check(conn: AsyncConnection, now: datetime) -> None:
 
 
 async def admit(conn: AsyncConnection, now: datetime) -> None:
-    of = {"job_id": "job-1", "project_id": "p-job-1", "priority": "normal", "gpus": 8, "wants": []}
-    await add(conn, queue_table, **of, admitted_at=now, region="eastus", cores=96)
+    project_rows = {
+        "job_id": "job-1",
+        "project_id": "p-job-1",
+        "priority": "normal",
+        "gpus": 8,
+        "wants": [],
+    }
+    await add(conn, queue_table, **project_rows, admitted_at=now, region="eastus", cores=96)
 
 
 async def keeps_no_cores(conn: AsyncConnection, now: datetime) -> bool:
-    kept = (await queue.admitted(conn, ["job-1"], now))["job-1"]
-    assert kept in (("eastus", 96), ("eastus", 0))
-    return kept[1] == 0
+    admission = (await queue.admitted(conn, ["job-1"], now))["job-1"]
+    assert admission in (("eastus", 96), ("eastus", 0))
+    return admission[1] == 0
 
 
 WINDOWS: dict[str, tuple[float, Begin, IsOver]] = {
@@ -145,16 +149,16 @@ WINDOWS: dict[str, tuple[float, Begin, IsOver]] = {
 }
 
 
-@pytest.mark.parametrize("what", WINDOWS)
+@pytest.mark.parametrize("kind", WINDOWS)
 async def test_a_window_of_time_is_as_long_as_it_is_said_to_be(
-    engine: AsyncEngine, clock: Clock, what: str
+    engine: AsyncEngine, clock: Clock, kind: str
 ) -> None:
-    seconds, begin, is_over = WINDOWS[what]
+    seconds, begin, is_over = WINDOWS[kind]
     async with engine.begin() as conn:
         await add_job(conn, clock(), id="job-1", due_at=clock() + timedelta(days=1))
-        began = clock()
-        await begin(conn, began)
-        before = await is_over(conn, began + timedelta(seconds=seconds, milliseconds=-1))
-        after = await is_over(conn, began + timedelta(seconds=seconds, milliseconds=1))
+        start = clock()
+        await begin(conn, start)
+        before = await is_over(conn, start + timedelta(seconds=seconds, milliseconds=-1))
+        after = await is_over(conn, start + timedelta(seconds=seconds, milliseconds=1))
 
     assert (before, after) == (False, True)

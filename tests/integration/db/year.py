@@ -155,25 +155,25 @@ async def read_whole(conn: AsyncConnection, statement: str, values: Any) -> list
 
 async def rows_read(conn: AsyncConnection, statement: str, values: Any) -> int:  # noqa: ANN401
     """Rows that the statement reads of large tables, of use or not. It is run, and taken back."""
-    read = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
+    columns = ("Actual Rows", "Rows Removed by Filter", "Rows Removed by Index Recheck")
     async with conn.begin_nested() as once:
         plan = await _plan(conn, "analyze, format json", statement, values)
         await once.rollback()
     return sum(
-        int(sum(node.get(rows, 0) for rows in read) * node["Actual Loops"])
+        int(sum(node.get(rows, 0) for rows in columns) * node["Actual Loops"])
         for node in _nodes(plan)
         if node.get("Relation Name") in LARGE
     )
 
 
-async def _plan(conn: AsyncConnection, how: str, statement: str, values: Any) -> dict[str, Any]:  # noqa: ANN401
+async def _plan(conn: AsyncConnection, options: str, statement: str, values: Any) -> dict[str, Any]:  # noqa: ANN401
     raw = (await conn.get_raw_connection()).driver_connection
     assert raw is not None
-    cursor = await raw.execute(f"explain ({how}) {statement}", values)
+    cursor = await raw.execute(f"explain ({options}) {statement}", values)
     (document,) = await cursor.fetchone()
     plan = document if isinstance(document, list) else json.loads(document)
-    found: dict[str, Any] = plan[0]["Plan"]
-    return found
+    plan_node: dict[str, Any] = plan[0]["Plan"]
+    return plan_node
 
 
 def _nodes(plan: dict[str, Any]) -> Iterator[dict[str, Any]]:

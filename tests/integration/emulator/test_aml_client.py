@@ -23,8 +23,8 @@ RANKS = (
 def emulator(tmp_path: Path) -> Iterator[Emulator]:
     """Yield an emulator with an Azure ML workspace."""
     images = tmp_path / "images.json"
-    known = {"command": ["true"], "env": {"IMAGE_SAYS": "hello"}}
-    images.write_text(json.dumps({ml.IMAGE: known, "example/train": known}))
+    submission = {"command": ["true"], "env": {"IMAGE_SAYS": "hello"}}
+    images.write_text(json.dumps({ml.IMAGE: submission, "example/train": submission}))
     running = Emulator(tmp_path / "azure", *QUICK, "--images", str(images))
     running.make_group()
     with running.signed_in() as client:
@@ -58,32 +58,32 @@ def logs(client: httpx.Client, name: str) -> dict[str, str]:
 
 
 def test_every_process_of_a_job_knows_its_place(client: httpx.Client) -> None:
-    kept = {"kept": {"jobOutputType": "uri_folder"}}
-    submit(client, "ranks", ml.job(nodes=2, processes=2, said=RANKS, outputs=kept))
+    outputs = {"kept": {"jobOutputType": "uri_folder"}}
+    submit(client, "ranks", ml.job(nodes=2, processes=2, said=RANKS, outputs=outputs))
     wait_for(lambda: status(client, "ranks") == "Completed")
-    said = logs(client, "ranks")
+    log_texts = logs(client, "ranks")
 
-    assert sorted(said) == [f"std_log_process_{rank}.txt" for rank in range(4)]
-    words = [said[name].split() for name in sorted(said)]
-    assert [w[:3] for w in words] == [
+    assert sorted(log_texts) == [f"std_log_process_{rank}.txt" for rank in range(4)]
+    tokens = [log_texts[name].split() for name in sorted(log_texts)]
+    assert [w[:3] for w in tokens] == [
         ["0", "0", "0/4"],
         ["0", "1", "1/4"],
         ["1", "0", "2/4"],
         ["1", "1", "3/4"],
     ]
-    assert {tuple(w[4:]) for w in words} == {("blue", "hello")}
-    assert len({w[3] for w in words}) == 1
+    assert {tuple(w[4:]) for w in tokens} == {("blue", "hello")}
+    assert len({w[3] for w in tokens}) == 1
 
 
 def test_an_evicted_job_begins_again_and_finds_what_it_kept(
     emulator: Emulator, client: httpx.Client
 ) -> None:
-    said = (
+    script = (
         "echo $RANK >> ${{outputs.kept}}/ranks; "
         "test $(wc -l < ${{outputs.kept}}/ranks) -gt 2 || exec sleep 1000"
     )
-    kept = {"kept": {"jobOutputType": "uri_folder"}}
-    submit(client, "long", ml.job(nodes=2, said=said, outputs=kept))
+    outputs = {"kept": {"jobOutputType": "uri_folder"}}
+    submit(client, "long", ml.job(nodes=2, said=script, outputs=outputs))
     wait_for(lambda: len(logs(client, "long")) == 2)
     first, second = emulator.virtual_machines()
     wait_for(lambda: len(descendants(second["metadata_url"])) > 2)
@@ -98,8 +98,8 @@ def test_an_evicted_job_begins_again_and_finds_what_it_kept(
 def test_a_job_that_is_cancelled_while_it_restarts_is_not_restarted(
     emulator: Emulator, client: httpx.Client
 ) -> None:
-    said = "trap '' TERM; echo up; while :; do sleep 0.1; done"  # ends only when killed
-    submit(client, "stubborn", ml.job(nodes=2, said=said))
+    script = "trap '' TERM; echo up; while :; do sleep 0.1; done"  # ends only when killed
+    submit(client, "stubborn", ml.job(nodes=2, said=script))
     wait_for(lambda: list(logs(client, "stubborn").values()) == ["up\n", "up\n"])
     vm = emulator.virtual_machines()[0]
     order = {"scale_set": vm["scale_set"], "instance_id": vm["instance_id"], "notice": False}

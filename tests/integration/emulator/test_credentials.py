@@ -42,9 +42,9 @@ ARM = "https://management.azure.com/.default"
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """Yield an emulator without delays, whose machines run nothing."""
-    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
+    flags = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow")
     market = ("--cost-delay-seconds", "0", "--spot-quota", "192")
-    running = Emulator(tmp_path_factory.mktemp("azure"), *quick, *market)
+    running = Emulator(tmp_path_factory.mktemp("azure"), *flags, *market)
     running.make_group()
     yield running
     running.destroy()
@@ -56,8 +56,8 @@ def nodes(emulator: Emulator) -> dict[str, Any]:
     group = f"/subscriptions/{SUBSCRIPTION}/resourceGroups/{GROUP}"
     url = f"{group}/providers/Microsoft.ManagedIdentity/userAssignedIdentities/nodes"
     with emulator.signed_in() as client:
-        made = client.put(url + VERSION, json={"location": "eastus"}).raise_for_status().json()
-    return dict(made)
+        resource = client.put(url + VERSION, json={"location": "eastus"}).raise_for_status().json()
+    return dict(resource)
 
 
 def register(emulator: Emulator, client_id: str, secret: str = "") -> dict[str, Any]:
@@ -97,15 +97,17 @@ def trusted(emulator: Emulator) -> dict[str, Any]:
 async def test_a_secret_signs_in_and_a_wrong_one_does_not(emulator: Emulator) -> None:
     object_id = register(emulator, "app", "right")["object_id"]
     right = ClientSecretCredential(TENANT, "app", "right", **trusted(emulator))
-    wrong = ClientSecretCredential(TENANT, "app", "wrong", **trusted(emulator))
-    also = identity_aio.ClientSecretCredential(TENANT, "app", "right", **trusted(emulator))
+    wrong_secret = ClientSecretCredential(TENANT, "app", "wrong", **trusted(emulator))
+    async_credential = identity_aio.ClientSecretCredential(
+        TENANT, "app", "right", **trusted(emulator)
+    )
 
     assert works(emulator, right)["oid"] == object_id
-    assert (await works_aio(emulator, also))["oid"] == object_id
+    assert (await works_aio(emulator, async_credential))["oid"] == object_id
     with pytest.raises(ClientAuthenticationError, match="AADSTS7000215"):
-        wrong.get_token(ARM)
+        wrong_secret.get_token(ARM)
     right.close()
-    wrong.close()
+    wrong_secret.close()
 
 
 async def test_a_vm_signs_in_as_its_identity(
@@ -117,34 +119,36 @@ async def test_a_vm_signs_in_as_its_identity(
         client.put(set_url("rk-who"), json=body).raise_for_status()
         (vm,) = wait_for(lambda: emulator.machines("rk-who"))
         monkeypatch.setenv("AZURE_POD_IDENTITY_AUTHORITY_HOST", vm["metadata_url"])
-        named = nodes["properties"]["clientId"]
+        client_id = nodes["properties"]["clientId"]
         with (
             ManagedIdentityCredential() as unnamed,
-            ManagedIdentityCredential(client_id=named) as n,
+            ManagedIdentityCredential(client_id=client_id) as n,
         ):
             assert works(emulator, unnamed)["xms_mirid"] == nodes["id"]
             assert works(emulator, n)["oid"] == nodes["properties"]["principalId"]
-        also = identity_aio.ManagedIdentityCredential(client_id=named)
-        assert (await works_aio(emulator, also))["appid"] == named
+        async_credential = identity_aio.ManagedIdentityCredential(client_id=client_id)
+        assert (await works_aio(emulator, async_credential))["appid"] == client_id
         with (
-            ManagedIdentityCredential(client_id="99999999-0000-0000-0000-000000000000") as other,
+            ManagedIdentityCredential(
+                client_id="99999999-0000-0000-0000-000000000000"
+            ) as unknown_credential,
             pytest.raises(CredentialUnavailableError),
         ):
-            other.get_token(ARM)
+            unknown_credential.get_token(ARM)
         client.delete(set_url("rk-who"))
 
 
 async def test_an_app_signs_in_as_its_identity(
     emulator: Emulator, nodes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    named = nodes["properties"]["clientId"]
-    for name, value in register(emulator, named)["environment"].items():
+    client_id = nodes["properties"]["clientId"]
+    for name, value in register(emulator, client_id)["environment"].items():
         monkeypatch.setenv(name, value)
 
-    with ManagedIdentityCredential(client_id=named) as credential:
+    with ManagedIdentityCredential(client_id=client_id) as credential:
         assert works(emulator, credential)["xms_mirid"] == nodes["id"]
-    also = identity_aio.ManagedIdentityCredential(client_id=named)
-    assert (await works_aio(emulator, also))["appid"] == named
+    async_credential = identity_aio.ManagedIdentityCredential(client_id=client_id)
+    assert (await works_aio(emulator, async_credential))["appid"] == client_id
 
 
 async def test_the_default_credential_finds_its_way(
@@ -160,8 +164,8 @@ async def test_the_default_credential_finds_its_way(
 
     with DefaultAzureCredential(**trusted(emulator)) as credential:
         assert works(emulator, credential)["appid"] == "default"
-    also = identity_aio.DefaultAzureCredential(**trusted(emulator))
-    assert (await works_aio(emulator, also))["appid"] == "default"
+    async_credential = identity_aio.DefaultAzureCredential(**trusted(emulator))
+    assert (await works_aio(emulator, async_credential))["appid"] == "default"
 
 
 def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:
@@ -171,12 +175,12 @@ def test_an_emulator_that_enforces_has_one_owner(tmp_path: Path) -> None:
         facts["tenant_id"], facts["client_id"], facts["client_secret"], **trusted(emulator)
     )
     register(emulator, "app", "secret")
-    nobody = ClientSecretCredential(TENANT, "app", "secret", **trusted(emulator))
+    unknown_credential = ClientSecretCredential(TENANT, "app", "secret", **trusted(emulator))
 
-    with owner, nobody:
+    with owner, unknown_credential:
         assert works(emulator, owner)["oid"] == facts["object_id"]
         with pytest.raises(httpx.HTTPStatusError, match="403"):
-            works(emulator, nobody)
+            works(emulator, unknown_credential)
     assert (tmp_path / "access" / "owner.json").stat().st_mode & 0o077 == 0
     emulator.stop()
 
@@ -209,17 +213,19 @@ def test_the_compute_client_reads_skus_and_usages(sign_in: dict[str, Any]) -> No
 
 @pytest.mark.parametrize("version", ["2025-06-05", "2026-09-05-preview"])
 def test_the_recommender_client_scores_places(sign_in: dict[str, Any], version: str) -> None:
-    wish = {
+    score_request = {
         "desiredLocations": ["eastus", "westus2"],
         "desiredSizes": [{"sku": ND}],
         "desiredCount": 2,
         "availabilityZones": False,
     }
-    made = {"subscription_id": SUBSCRIPTION, "api_version": version, **sign_in}
-    with RecommenderMgmtClient(**made) as client:
-        found = client.spot_placement_scores.post("eastus", SpotPlacementScoresInput(wish))
+    client_options = {"subscription_id": SUBSCRIPTION, "api_version": version, **sign_in}
+    with RecommenderMgmtClient(**client_options) as client:
+        placement = client.spot_placement_scores.post(
+            "eastus", SpotPlacementScoresInput(score_request)
+        )
 
-    scores = found.placement_scores or []
+    scores = placement.placement_scores or []
     assert [(s.region, s.score) for s in scores] == [("eastus", "High"), ("westus2", "High")]
 
 
@@ -227,28 +233,30 @@ def test_az_registers_the_cloud_and_signs_in(emulator: Emulator) -> None:
     with emulator.http() as anonymous, emulator.signed_in() as client:
         cloud = anonymous.get("/metadata/endpoints?api-version=2022-09-01").json()
         openid = anonymous.get(f"/{TENANT}/v2.0/.well-known/openid-configuration").json()
-        listed = client.get("/subscriptions?api-version=2022-12-01").json()["value"]
+        subscriptions = client.get("/subscriptions?api-version=2022-12-01").json()["value"]
 
     assert cloud["resourceManager"] == cloud["authentication"]["loginEndpoint"] == emulator.arm_url
     assert openid["token_endpoint"] == f"{emulator.arm_url}/{TENANT}/oauth2/v2.0/token"
-    assert [row["subscriptionId"] for row in listed] == [SUBSCRIPTION]
+    assert [row["subscriptionId"] for row in subscriptions] == [SUBSCRIPTION]
 
 
 async def test_the_keys_of_the_account_open_its_blobs(azurite: Azurite, tmp_path: Path) -> None:
-    account = dict(part.split("=", 1) for part in azurite.connection_string.split(";") if part)
+    account = dict(
+        setting.split("=", 1) for setting in azurite.connection_string.split(";") if setting
+    )
     root = account["BlobEndpoint"].rstrip("/").removesuffix("/" + account["AccountName"])
     blobs = ("--blob-endpoint", root, "--blob-key", account["AccountKey"])
     emulator = Emulator(tmp_path, "--hollow", *blobs)
     emulator.make_group()
     with emulator.signed_in() as client:
         url = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts/{account['AccountName']}"
-        asked = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
-        made = client.put(url + VERSION, json=asked).raise_for_status().json()
+        resource_body = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
+        resource = client.put(url + VERSION, json=resource_body).raise_for_status().json()
         keys = client.post(f"{url}/listKeys{VERSION}").raise_for_status().json()["keys"]
     emulator.stop()
     store = AzureBlobStore(
-        f"DefaultEndpointsProtocol=http;AccountName={made['name']};AccountKey={keys[0]['value']};"
-        f"BlobEndpoint={made['properties']['primaryEndpoints']['blob']}"
+        f"DefaultEndpointsProtocol=http;AccountName={resource['name']};AccountKey={keys[0]['value']};"
+        f"BlobEndpoint={resource['properties']['primaryEndpoints']['blob']}"
     )
     await store.create_container("from-arm")
     await store.write("from-arm", "hello", b"world")

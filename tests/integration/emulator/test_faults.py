@@ -14,10 +14,10 @@ SHORT = ("--create-seconds", "0.3", "--delete-seconds", "0.2")
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    made = Emulator(tmp_path_factory.mktemp("azure"), *SHORT)
-    made.make_group()
-    yield made
-    made.destroy()
+    azure_emulator = Emulator(tmp_path_factory.mktemp("azure"), *SHORT)
+    azure_emulator.make_group()
+    yield azure_emulator
+    azure_emulator.destroy()
 
 
 @pytest.fixture
@@ -33,24 +33,24 @@ def arm(emulator: Emulator) -> Iterator[httpx.Client]:
 
 
 def plant(emulator: Emulator, kind: str, **members: object) -> str:
-    answer = emulator.admin("faults", {"kind": kind, **members})
-    return str(answer.raise_for_status().json()["id"])
+    response = emulator.admin("faults", {"kind": kind, **members})
+    return str(response.raise_for_status().json()["id"])
 
 
 def test_a_throttled_answer_has_azures_headers_and_body(
     emulator: Emulator, arm: httpx.Client
 ) -> None:
     plant(emulator, "throttle", retry_after=17, count=1)
-    answer = arm.put(set_url("throttled"), json=scale_set(1))
-    error = answer.json()["error"]
+    response = arm.put(set_url("throttled"), json=scale_set(1))
+    error = response.json()["error"]
     window = json.loads(error["details"][0]["message"])
 
-    assert (answer.status_code, answer.headers["retry-after"]) == (429, "17")
+    assert (response.status_code, response.headers["retry-after"]) == (429, "17")
     assert (
-        answer.headers["x-ms-ratelimit-remaining-resource"]
+        response.headers["x-ms-ratelimit-remaining-resource"]
         == "Microsoft.Compute/CreateVMScaleSet30Min;0"
     )
-    assert "x-ms-request-id" in answer.headers
+    assert "x-ms-request-id" in response.headers
     assert (error["code"], error["details"][0]["code"]) == (
         "OperationNotAllowed",
         "TooManyRequests",
@@ -61,22 +61,22 @@ def test_a_throttled_answer_has_azures_headers_and_body(
 
 def test_a_gateway_fails_with_a_page(emulator: Emulator, arm: httpx.Client) -> None:
     plant(emulator, "error", status=502, count=1)
-    answer = arm.get(set_url("any"))
+    response = arm.get(set_url("any"))
 
-    assert answer.status_code == 502
-    assert answer.headers["content-type"].startswith("text/html")
+    assert response.status_code == 502
+    assert response.headers["content-type"].startswith("text/html")
 
 
 def test_a_fault_meets_what_it_names_and_nothing_else(
     emulator: Emulator, arm: httpx.Client
 ) -> None:
     plant(emulator, "error", method="PUT", region="westus3", vm_size="Standard_ND96amsr_A100_v4")
-    elsewhere = scale_set(0)
-    there = scale_set(0) | {"location": "westus3"}
+    other_set = scale_set(0)
+    body = scale_set(0) | {"location": "westus3"}
 
-    assert arm.put(set_url("elsewhere"), json=elsewhere).status_code == 201
+    assert arm.put(set_url("elsewhere"), json=other_set).status_code == 201
     assert arm.get(set_url("elsewhere")).status_code == 200
-    assert arm.put(set_url("there"), json=there).status_code == 500
+    assert arm.put(set_url("there"), json=body).status_code == 500
     assert [f["struck"] for f in emulator.faults()] == [1]
 
 
@@ -107,12 +107,14 @@ def test_a_restart_forgets_neither_a_fault_nor_what_it_has_begun(tmp_path: Path)
     emulator.stop()
     emulator.start()
     with emulator.signed_in() as arm:
-        ended = wait_for(lambda: (b := arm.get(operation).json())["status"] == "Failed" and b)
+        failed_operation = wait_for(
+            lambda: (b := arm.get(operation).json())["status"] == "Failed" and b
+        )
         failed = arm.get(set_url("late")).json()["properties"]["provisioningState"]
         throttled = arm.delete(set_url("late")).status_code
-    planted = {f["kind"]: f["struck"] for f in emulator.faults()}
+    struck_by_kind = {f["kind"]: f["struck"] for f in emulator.faults()}
     emulator.destroy()
 
-    assert ended["error"]["code"] == "ZonalAllocationFailed"
+    assert failed_operation["error"]["code"] == "ZonalAllocationFailed"
     assert (failed, throttled) == ("Failed", 429)
-    assert planted == {"allocation_failed": 1, "throttle": 1}
+    assert struck_by_kind == {"allocation_failed": 1, "throttle": 1}

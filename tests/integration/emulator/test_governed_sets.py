@@ -40,20 +40,20 @@ SETTINGS = AzureSettings(
 @pytest.fixture(scope="module")
 def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
     """Yield an emulator whose machines run nothing."""
-    quick = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow", "--spot-quota", "9600")
-    made = Emulator(tmp_path_factory.mktemp("azure"), *quick)
-    made.make_group()
-    yield made
-    made.stop()
+    flags = ("--create-seconds", "0", "--delete-seconds", "0", "--hollow", "--spot-quota", "9600")
+    azure_emulator = Emulator(tmp_path_factory.mktemp("azure"), *flags)
+    azure_emulator.make_group()
+    yield azure_emulator
+    azure_emulator.stop()
 
 
 @pytest.fixture
 async def cloud(emulator: Emulator) -> AsyncIterator[AzureCloud]:
-    made = AzureCloud(
+    azure_cloud = AzureCloud(
         SETTINGS, credential(emulator), base_url=emulator.arm_url, ca_path=emulator.ca
     )
-    yield made
-    await made.close()
+    yield azure_cloud
+    await azure_cloud.close()
 
 
 def under(cloud: AzureCloud, **members: object) -> AzureCloud:
@@ -71,7 +71,7 @@ def spec(name: str, size: str = ND, region: str = "eastus") -> ScaleSetSpec:
 
 
 @pytest.mark.parametrize(
-    ("members", "size", "code", "said"),
+    ("members", "size", "code", "message"),
     [
         ({"os_disk_placement": "CacheDisk"}, ND, "NotSupported", "Placement of type 'CacheDisk'"),
         ({"os_disk_placement": "NvmeDisk"}, ND, "NotSupported", "os_disk_placement or os_disk_gib"),
@@ -87,13 +87,13 @@ def spec(name: str, size: str = ND, region: str = "eastus") -> ScaleSetSpec:
     ],
 )  # fmt: skip
 async def test_what_the_subscription_or_the_size_lacks_is_refused_with_what_to_do(
-    cloud: AzureCloud, members: dict[str, object], size: str, code: str, said: str
+    cloud: AzureCloud, members: dict[str, object], size: str, code: str, message: str
 ) -> None:
-    with pytest.raises(Misconfigured) as refused:
+    with pytest.raises(Misconfigured) as error:
         await under(cloud, **members).create(spec("rk-refused", size))
 
-    assert refused.value.code == code
-    assert said in str(refused.value)
+    assert error.value.code == code
+    assert message in str(error.value)
 
 
 async def test_a_policy_that_the_subscription_can_keep_is_kept(
@@ -114,11 +114,11 @@ async def test_a_policy_that_the_subscription_can_keep_is_kept(
             arm.put(url, json={"location": "westus2"}).raise_for_status()
         arm.post(f"{FEATURE}/register{VERSION}").raise_for_status()
         await under(cloud, **policy).create(spec("rk-kept", region="westus2"))
-        made = arm.get(f"{IN_COMPUTE}/virtualMachineScaleSets/rk-kept{VERSION}").json()
+        scale_set_json = arm.get(f"{IN_COMPUTE}/virtualMachineScaleSets/rk-kept{VERSION}").json()
 
-    profile = made["properties"]["virtualMachineProfile"]
-    assert made["tags"] == {"cost-centre": "42", "rekindle-owner": "test"}
-    assert made["zones"] == ["3"]
+    profile = scale_set_json["properties"]["virtualMachineProfile"]
+    assert scale_set_json["tags"] == {"cost-centre": "42", "rekindle-owner": "test"}
+    assert scale_set_json["zones"] == ["3"]
     assert profile["securityProfile"] == {"encryptionAtHost": True, "securityType": "Standard"}
     assert profile["storageProfile"]["osDisk"]["diskSizeGB"] == 128
-    assert [found.name for found in await cloud.list_owned()] == ["rk-kept"]
+    assert [scale_set.name for scale_set in await cloud.list_owned()] == ["rk-kept"]

@@ -66,17 +66,17 @@ async def test_a_killed_emulator_finishes_what_it_had_accepted(restartable: Emul
 
 @pytest.mark.slow
 def test_however_often_it_is_killed_no_vm_is_doubled_or_left(restartable: Emulator) -> None:
-    dice = random.Random(7)
+    rng = random.Random(7)
     for number in range(4):
         url = set_url(f"rk-{number}")
         with restartable.signed_in() as client:
             client.put(url, json=scale_set(2, BOOT))
-        pause(dice.uniform(0.8, 1.2))  # around allocation and boot
+        pause(rng.uniform(0.8, 1.2))  # around allocation and boot
         restartable.stop(signal.SIGKILL)
         restartable.start()
         with restartable.signed_in() as client:
             client.delete(url)
-        pause(dice.uniform(0.8, 1.2))  # around the kill
+        pause(rng.uniform(0.8, 1.2))  # around the kill
         restartable.stop(signal.SIGKILL)
         restartable.start()
 

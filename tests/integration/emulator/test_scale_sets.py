@@ -41,8 +41,8 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
 
 
 async def ids(client: ComputeManagementClient, name: str) -> list[str]:
-    listed = client.virtual_machine_scale_set_vms.list(GROUP, name)
-    return [str(vm.instance_id) async for vm in listed]
+    vms = client.virtual_machine_scale_set_vms.list(GROUP, name)
+    return [str(vm.instance_id) async for vm in vms]
 
 
 async def power(client: ComputeManagementClient, name: str, instance: str) -> list[str]:
@@ -51,8 +51,8 @@ async def power(client: ComputeManagementClient, name: str, instance: str) -> li
 
 
 def events(vm: dict[str, Any]) -> dict[str, Any]:
-    answer = httpx.get(f"{vm['metadata_url']}{EVENTS}", headers={"Metadata": "true"})
-    return dict(answer.raise_for_status().json())
+    response = httpx.get(f"{vm['metadata_url']}{EVENTS}", headers={"Metadata": "true"})
+    return dict(response.raise_for_status().json())
 
 
 def agree(vm: dict[str, Any], event_id: str) -> None:
@@ -65,8 +65,8 @@ async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -
         await create(client, "rk-life", scale_set(2, BOOT))
         first, second = emulator.machines("rk-life")
         pids = [child(first), child(second)]
-        listed = client.virtual_machine_scale_set_vms.list(GROUP, "rk-life", expand="instanceView")
-        views = [vm.instance_view async for vm in listed]
+        vms = client.virtual_machine_scale_set_vms.list(GROUP, "rk-life", expand="instanceView")
+        views = [vm.instance_view async for vm in vms]
 
         assert (Path(first["folder"]) / "copied.json").read_text() == '{"attempt": 1}'
         assert [[s.code for s in v.statuses or ()][-1] for v in views if v] == [
@@ -85,17 +85,17 @@ async def test_a_scale_set_boots_is_evicted_and_is_deleted(emulator: Emulator) -
             return await ids(client, "rk-life") == ["1"]
 
         await until(one_left, bool, interval=0.05)
-        left = await client.virtual_machine_scale_sets.get(GROUP, "rk-life")
-        assert left.sku
-        assert left.sku.capacity == 1
+        remaining = await client.virtual_machine_scale_sets.get(GROUP, "rk-life")
+        assert remaining.sku
+        assert remaining.sku.capacity == 1
         assert [runs(pid) for pid in pids] == [False, True]
 
         deletion = await client.virtual_machine_scale_sets.begin_delete(GROUP, "rk-life")
         await deletion.result()
-        with pytest.raises(ResourceNotFoundError) as refused:
+        with pytest.raises(ResourceNotFoundError) as error:
             await client.virtual_machine_scale_sets.get(GROUP, "rk-life")
-        assert refused.value.error
-        assert refused.value.error.code == "ResourceNotFound"
+        assert error.value.error
+        assert error.value.error.code == "ResourceNotFound"
         assert not runs(pids[1])
         assert not runs(second["pid"])
 
@@ -122,12 +122,12 @@ async def test_beyond_the_quota_a_scale_set_is_refused_at_once(emulator: Emulato
         usages = {u.name.value: u async for u in client.usage.list("eastus")}
         assert usages["lowPriorityCores"].current_value == 192
 
-        with pytest.raises(ResourceExistsError) as refused:
+        with pytest.raises(ResourceExistsError) as error:
             await create(client, "rk-many", scale_set(9))
-        assert refused.value.error
-        assert refused.value.error.code == "OperationNotAllowed"
-        assert "exceeding approved LowPriorityCores quota" in str(refused.value.error.message)
-        assert "(Minimum) New Limit Required: 1056" in str(refused.value.error.message)
+        assert error.value.error
+        assert error.value.error.code == "OperationNotAllowed"
+        assert "exceeding approved LowPriorityCores quota" in str(error.value.error.message)
+        assert "(Minimum) New Limit Required: 1056" in str(error.value.error.message)
         await remove(client, "rk-some")
 
 

@@ -69,8 +69,8 @@ def emulator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
         running = Emulator(folder / "azure", "--hollow", console=console)
         yield running
         running.stop()
-    said = set((folder / "console").read_text().splitlines())
-    assert said <= {"WARNING:  Invalid HTTP request received."}
+    console_lines = set((folder / "console").read_text().splitlines())
+    assert console_lines <= {"WARNING:  Invalid HTTP request received."}
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -80,9 +80,9 @@ async def test_odd_requests_on_connections_that_live_on(emulator: Emulator, meth
     async with _client(emulator.arm_url, emulator) as arm, _client(emulator.metadata_url) as vm:
         for path in PATHS:
             for client in (arm, vm):
-                answer = await client.request(method, path, headers=headers)
-                assert answer.status_code < 500, (path, answer.text)
-                assert not path.startswith("/sub") or answer.headers["x-ms-request-id"]
+                response = await client.request(method, path, headers=headers)
+                assert response.status_code < 500, (path, response.text)
+                assert not path.startswith("/sub") or response.headers["x-ms-request-id"]
 
 
 @pytest.mark.parametrize("body", BODIES, ids=repr)
@@ -92,26 +92,26 @@ async def test_odd_bodies_at_every_call(emulator: Emulator, body: bytes) -> None
     async with _client(emulator.arm_url, emulator) as arm:
         for path in PATHS:
             for method in ("POST", "PUT", "PATCH", "DELETE"):
-                answer = await arm.request(method, path, content=body, headers=headers)
-                assert answer.status_code < 500, (method, path, answer.text)
+                response = await arm.request(method, path, content=body, headers=headers)
+                assert response.status_code < 500, (method, path, response.text)
 
 
 @pytest.mark.parametrize("token", TOKENS, ids=lambda token: repr(token[:16]))
 async def test_whoever_has_no_token_of_ours_is_not_let_in(emulator: Emulator, token: str) -> None:
     async with _client(emulator.arm_url, emulator) as arm:
-        answer = await arm.get(
+        response = await arm.get(
             f"{GROUP}?api-version=2022-09-01", headers={b"Authorization": token.encode("latin-1")}
         )
 
-    assert answer.status_code == 401
-    assert "error" in answer.json()
+    assert response.status_code == 401
+    assert "error" in response.json()
 
 
 @pytest.mark.parametrize("raw", RAW, ids=lambda raw: repr(raw[:40]))
 async def test_what_is_hardly_http(emulator: Emulator, raw: bytes) -> None:
-    answer = await asyncio.to_thread(_say, emulator.metadata_url, raw)
+    response = await asyncio.to_thread(_say, emulator.metadata_url, raw)
 
-    assert not answer or int(answer.split()[1]) < 500
+    assert not response or int(response.split()[1]) < 500
 
 
 async def test_two_hundred_clients_at_once(emulator: Emulator) -> None:
@@ -120,10 +120,10 @@ async def test_two_hundred_clients_at_once(emulator: Emulator) -> None:
     async def one(number: int) -> set[int]:
         async with _client(emulator.arm_url, emulator) as arm:
             group = f"{GROUP}-{number}?api-version=2022-09-01"
-            made = await arm.put(group, json={"location": "eastus"}, headers=headers)
-            wrong = await arm.put(group, content=b"{", headers=headers)
-            found = await arm.get(group, headers=headers)
-            return {made.status_code // 100, wrong.status_code, found.status_code}
+            created = await arm.put(group, json={"location": "eastus"}, headers=headers)
+            invalid = await arm.put(group, content=b"{", headers=headers)
+            response = await arm.get(group, headers=headers)
+            return {created.status_code // 100, invalid.status_code, response.status_code}
 
     assert set().union(*await asyncio.gather(*map(one, range(200)))) == {2, 200, 400}
 
@@ -135,11 +135,13 @@ async def test_a_body_that_never_ends(emulator: Emulator) -> None:
 
     async with _client(emulator.metadata_url) as client:
         try:
-            refused = (await client.post("/_emulator/evict", content=endless())).status_code == 413
+            is_refused = (
+                await client.post("/_emulator/evict", content=endless())
+            ).status_code == 413
         except (httpx.ReadError, httpx.WriteError):
-            refused = True  # the line was closed before the answer was read
+            is_refused = True  # the line was closed before the answer was read
 
-    assert refused
+    assert is_refused
 
 
 def _client(url: str, emulator: Emulator | None = None) -> httpx.AsyncClient:
@@ -150,14 +152,14 @@ def _client(url: str, emulator: Emulator | None = None) -> httpx.AsyncClient:
 async def _signed_in(emulator: Emulator) -> dict[str, str]:
     form = {"client_id": "a", "client_secret": "b", "scope": f"{emulator.arm_url}/.default"}
     async with _client(emulator.arm_url, emulator) as arm:
-        answer = await arm.post(f"/{TENANT}/oauth2/v2.0/token", data=form)
-    return {"Authorization": f"Bearer {answer.json()['access_token']}"}
+        response = await arm.post(f"/{TENANT}/oauth2/v2.0/token", data=form)
+    return {"Authorization": f"Bearer {response.json()['access_token']}"}
 
 
 def _say(url: str, raw: bytes) -> bytes:
     """Send these bytes and return the reply, or nothing if the connection breaks."""
-    where = urlsplit(url)
-    with socket.create_connection((where.hostname, where.port), timeout=3) as line:
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=3) as line:
         try:
             line.sendall(raw)
             line.shutdown(socket.SHUT_WR)
@@ -167,14 +169,14 @@ def _say(url: str, raw: bytes) -> bytes:
 
 
 def _leave(url: str, raw: bytes) -> None:
-    where = urlsplit(url)
-    with socket.create_connection((where.hostname, where.port), timeout=3) as line:
+    address = urlsplit(url)
+    with socket.create_connection((address.hostname, address.port), timeout=3) as line:
         line.sendall(raw)
 
 
 async def test_who_speaks_http_badly_or_leaves_harms_nobody(emulator: Emulator) -> None:
-    begun = b"POST /_emulator/evict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
-    await asyncio.to_thread(_leave, emulator.metadata_url, begun)
+    partial_request = b"POST /_emulator/evict HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{"
+    await asyncio.to_thread(_leave, emulator.metadata_url, partial_request)
     await asyncio.to_thread(_say, emulator.arm_url, RAW[1])
 
     async with _client(emulator.arm_url, emulator) as arm, _client(emulator.metadata_url) as vm:

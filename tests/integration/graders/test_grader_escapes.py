@@ -135,7 +135,7 @@ def stand(tmp_path: Path) -> Path:
 def test_no_way_around_the_list_of_system_calls_is_open(stand: Path) -> None:
     column = MACHINES[os.uname().machine][1]
     tables = [(name, call[:2], call[2]) for name, call in CALLS.items()]
-    calls = [(name, number[column], words) for name, number, words in tables if number[column] >= 0]
+    calls = [(name, number[column], names) for name, number, names in tables if number[column] >= 0]
 
     assert len(calls) > 100
     assert graded(stand, TRIED.format(calls=calls)) == [Grade(1.0)]
@@ -150,7 +150,7 @@ def test_the_trainer_is_not_killed_by_a_signal_that_the_kernel_sends(stand: Path
     program = f"""
 import pathlib
 from tests.integration.graders import test_grader_escapes as here
-print(here.graded(pathlib.Path({str(stand)!r}), here.SIGNALLED, answers=3))
+print(here.graded(pathlib.Path({str(stand)!r}), here.SIGNALLED, answer_count=3))
 """
     assert _said(program) == str([Grade(1.0)] * 3)
 
@@ -172,8 +172,10 @@ return 1
     assert graded(stand, body) == [Grade(1.0)]
 
 
-@pytest.mark.parametrize(("mode", "left"), [(0o755, True), (0o700, False)])
-def test_root_is_left_where_others_can_read_python(tmp_path: Path, mode: int, left: bool) -> None:
+@pytest.mark.parametrize(("mode", "readable"), [(0o755, True), (0o700, False)])
+def test_root_is_left_where_others_can_read_python(
+    tmp_path: Path, mode: int, readable: bool
+) -> None:
     """The trainer's image runs as an ordinary user, who cannot be another one."""
     folder = tmp_path / "python"
     folder.mkdir()
@@ -184,23 +186,30 @@ from trainer.graders.sandbox.restrictions import leave_root
 leave_root([pathlib.Path({str(folder)!r})])
 print(os.getuid(), os.getgid())
 """
-    ours = (os.getuid(), os.getgid())
-    others = all(parent.stat().st_mode & 1 for parent in folder.parents)
+    own_ids = (os.getuid(), os.getgid())
+    all_readable = all(parent.stat().st_mode & 1 for parent in folder.parents)
 
-    said = _said(program)
+    output = _said(program)
 
-    assert said == ("65534 65534" if ours[0] == 0 and left and others else f"{ours[0]} {ours[1]}")
+    assert output == (
+        "65534 65534"
+        if own_ids[0] == 0 and readable and all_readable
+        else f"{own_ids[0]} {own_ids[1]}"
+    )
 
 
 def test_landlock_closes_what_the_kernel_is_new_enough_for(tmp_path: Path) -> None:
     """Without the list of calls: were there a hole in it, this would still hold."""
-    cut = tmp_path / "cut"
-    cut.touch()
+    folder_path = tmp_path / "cut"
+    folder_path.touch()
     name = f"rk-{tmp_path.name}-{os.getpid()}"
-    with socket.socket(socket.AF_UNIX) as other, socket.create_server(("127.0.0.1", 0)) as web:
-        other.bind(f"\0{name}")
-        other.listen()
-        said = _said(
+    with (
+        socket.socket(socket.AF_UNIX) as unix_socket,
+        socket.create_server(("127.0.0.1", 0)) as web,
+    ):
+        unix_socket.bind(f"\0{name}")
+        unix_socket.listen()
+        output = _said(
             f"""
 import ctypes, os, pathlib, socket
 from trainer.process.landlock import restrict_to_read_only
@@ -215,12 +224,12 @@ print(tried(open, "/etc/passwd"), tried(open, "x", "w"), tried(os.truncate, __fi
       tried(socket.create_connection, ("127.0.0.1", {web.getsockname()[1]})),
       tried(socket.socket(socket.AF_UNIX).connect, chr(0) + "{name}"),
       tried(os.kill, os.getppid(), 0))
-""".replace("__file__", repr(str(cut)))
+""".replace("__file__", repr(str(folder_path)))
         )
-    known = landlock_version(ctypes.CDLL(None))
+    abi_version = landlock_version(ctypes.CDLL(None))
     since = (1, 1, 3, 4, 6, 6)
 
-    assert said.split() == ["closed" if known >= first else "open" for first in since]
+    assert output.split() == ["closed" if abi_version >= first else "open" for first in since]
 
 
 def _said(program: str) -> str:
@@ -230,11 +239,11 @@ def _said(program: str) -> str:
     ).stdout.strip()
 
 
-def graded(stand: Path, body: str, answers: int = 1) -> list[Grade]:
+def graded(stand: Path, body: str, answer_count: int = 1) -> list[Grade]:
     """Grade empty answers by the body of a `grade`, all in one process."""
     source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
     sandbox = Sandbox(source, stand, 60.0)
     try:
-        return [sandbox.grade(ModelAnswer("", {})) for _ in range(answers)]
+        return [sandbox.grade(ModelAnswer("", {})) for _ in range(answer_count)]
     finally:
         sandbox.close()

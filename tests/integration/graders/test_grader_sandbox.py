@@ -31,15 +31,15 @@ def folder(tmp_path: Path) -> Path:
 @pytest.fixture
 def graded(folder: Path) -> Iterator[Graded]:
     """Grade answers by the body of a `grade`, all in one sandbox."""
-    made = []
+    instances = []
 
     def grade(body: str, *answers: ModelAnswer, seconds: float = 20.0) -> list[Grade]:
         source = "def grade(sample, item):\n" + textwrap.indent(body, "    ")
-        made.append(Sandbox(source, folder, seconds))
-        return [made[-1].grade(answer) for answer in answers or (ILL,)]
+        instances.append(Sandbox(source, folder, seconds))
+        return [instances[-1].grade(answer) for answer in answers or (ILL,)]
 
     yield grade
-    for sandbox in made:
+    for sandbox in instances:
         sandbox.close()
 
 
@@ -54,9 +54,9 @@ return numpy.float32(len(sample["output_text"]) / item["n"])
 
 
 def test_one_process_grades_many_answers(graded: Graded) -> None:
-    first, *others = graded("import os\nreturn os.getpid()", *[WELL] * 5)
+    first, *other_pids = graded("import os\nreturn os.getpid()", *[WELL] * 5)
 
-    assert others == [first] * 4
+    assert other_pids == [first] * 4
     assert first.score != os.getpid()
 
 
@@ -99,11 +99,11 @@ def test_the_environment_holds_nothing_of_the_trainer(
     ],
 )
 def test_what_is_refused_is_an_error_of_the_code(graded: Graded, body: str, error: str) -> None:
-    ill, well = graded(MALICE + body, ILL, WELL)
+    ill_grade, well_grade = graded(MALICE + body, ILL, WELL)
 
-    assert ill.score == 0.0
-    assert error in ill.error
-    assert well == Grade(1.0)
+    assert ill_grade.score == 0.0
+    assert error in ill_grade.error
+    assert well_grade == Grade(1.0)
 
 
 def test_a_loop_that_ignores_every_signal_ends_and_the_next_answer_is_graded(
@@ -120,10 +120,10 @@ while True:
     except BaseException:
         pass
 """
-    ill, well = graded(MALICE + body, ILL, WELL, seconds=1.0)
+    ill_grade, well_grade = graded(MALICE + body, ILL, WELL, seconds=1.0)
 
-    assert ill == Grade(0.0, "timed out after 1 s")
-    assert well == Grade(1.0)
+    assert ill_grade == Grade(0.0, "timed out after 1 s")
+    assert well_grade == Grade(1.0)
 
 
 @pytest.mark.parametrize(
@@ -141,10 +141,10 @@ while True:
     ],
 )  # fmt: skip
 def test_code_that_breaks_its_process_is_told_so(graded: Graded, body: str, error: str) -> None:
-    before, ill, after = graded(MALICE + body, WELL, ILL, WELL)
+    before, ill_grade, after = graded(MALICE + body, WELL, ILL, WELL)
 
-    assert ill.score == 0.0
-    assert ill.error.startswith(error)
+    assert ill_grade.score == 0.0
+    assert ill_grade.error.startswith(error)
     assert (before, after) == (Grade(1.0), Grade(1.0))
 
 
@@ -222,11 +222,11 @@ box = Sandbox(source, pathlib.Path({str(tmp_path / "stand")!r}))
 print(int(box.grade(ModelAnswer("", {{}})).score), flush=True)
 os.kill(os.getpid(), 9)
 """
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
+    completed = subprocess.run([sys.executable, "-c", program], capture_output=True, check=False)
 
-    assert done.returncode == -9
-    psutil.wait_procs(_alive(int(done.stdout)), timeout=120)
-    assert _alive(int(done.stdout)) == []
+    assert completed.returncode == -9
+    psutil.wait_procs(_alive(int(completed.stdout)), timeout=120)
+    assert _alive(int(completed.stdout)) == []
 
 
 def test_a_grader_can_be_tried_on_a_file_of_answers(tmp_path: Path) -> None:
@@ -235,7 +235,7 @@ def test_a_grader_can_be_tried_on_a_file_of_answers(tmp_path: Path) -> None:
     rows: list[dict[str, Any]] = [{"n": 1, "output_text": "four"}, {"n": 1, "output_text": ""}]
     (tmp_path / "rows.jsonl").write_text("\n".join(json.dumps(row) for row in rows))
 
-    done = subprocess.run(
+    completed = subprocess.run(
         [sys.executable, "-m", "trainer.graders", "grader.json", "rows.jsonl"],
         cwd=tmp_path,
         env={"PYTHONPATH": str(Path(__file__).parents[3])},
@@ -244,12 +244,12 @@ def test_a_grader_can_be_tried_on_a_file_of_answers(tmp_path: Path) -> None:
         check=False,
     )
 
-    assert done.stdout.splitlines() == [
+    assert completed.stdout.splitlines() == [
         "1\t0.25\t",
         "2\t0\tline 2: ZeroDivisionError: division by zero",
         "mean\t0.125\tof 2",
     ]
-    assert done.returncode == 1
+    assert completed.returncode == 1
 
 
 def _alive(pid: int) -> list[psutil.Process]:

@@ -43,32 +43,32 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return root
 
 
-def run(folder: Path, a: str, b: str, *more: str) -> None:
-    usual = ["--prompts", "prompts.jsonl", "--judge", "judge", "--max-tokens", "5"]
-    told = [a, b, *usual, "--device", "cpu", *more]
-    win_rate.main([str(folder / name) if (folder / name).exists() else name for name in told])
+def run(folder: Path, a: str, b: str, *options: str) -> None:
+    base_arguments = ["--prompts", "prompts.jsonl", "--judge", "judge", "--max-tokens", "5"]
+    arguments = [a, b, *base_arguments, "--device", "cpu", *options]
+    win_rate.main([str(folder / name) if (folder / name).exists() else name for name in arguments])
 
 
 def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    found = []
+    requests = []
     for name in ("one", "two"):
         out = tmp_path / name
         run(folder, "a", "b", "--json", "--temperature", "1", "--out", str(out))
-        found.append((json.loads(capsys.readouterr().out), out.read_bytes()))
+        requests.append((json.loads(capsys.readouterr().out), out.read_bytes()))
 
-    assert found[0] == found[1]
-    told = found[0][0]
-    assert told["wins"] + told["losses"] + told["ties"] == told["prompts"] == 4
-    rows = [json.loads(line) for line in found[0][1].splitlines()]
+    assert requests[0] == requests[1]
+    call = requests[0][0]
+    assert call["wins"] + call["losses"] + call["ties"] == call["prompts"] == 4
+    rows = [json.loads(line) for line in requests[0][1].splitlines()]
     assert {row["a"]["text"] for row in rows} != {row["b"]["text"] for row in rows}
     leads = [row["a"]["reward"] - row["b"]["reward"] for row in rows]
-    assert told["wins"] == sum(lead > 0 for lead in leads)
+    assert call["wins"] == sum(lead > 0 for lead in leads)
 
 
 @pytest.mark.parametrize(
-    ("models", "more", "why"),
+    ("models", "options", "message"),
     [
         (("a", "judge"), (), "must be a model ForCausalLM"),
         (("a", "nowhere"), (), "is no folder"),
@@ -77,10 +77,10 @@ def test_the_same_call_gives_the_same_numbers_to_the_last_bit(
     ],
 )
 def test_what_cannot_be_compared_is_said(
-    folder: Path, models: tuple[str, str], more: tuple[str, ...], why: str
+    folder: Path, models: tuple[str, str], options: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(SystemExit, match=why):
-        run(folder, *models, *more)
+    with pytest.raises(SystemExit, match=message):
+        run(folder, *models, *options)
 
 
 TODAY = date(2026, 11, 22)
@@ -97,11 +97,11 @@ def judge(folder: Path) -> RewardModelJudge:
 def test_an_answer_is_worth_the_same_whoever_is_graded_beside_it(judge: RewardModelJudge) -> None:
     texts = [f"1 plus 1 is {n}." + " Indeed." * (n % 3) for n in range(AT_ONCE + 3)]
     answers = [ModelAnswer(text, {}, CHAT) for text in texts]
-    together = [grade.score for grade in judge.grade(answers)]
-    alone = [judge.grade([answer])[0].score for answer in answers]
+    batch_scores = [grade.score for grade in judge.grade(answers)]
+    single_scores = [judge.grade([answer])[0].score for answer in answers]
 
-    assert together == pytest.approx(alone, abs=1e-5)
-    assert len({round(score, 6) for score in together}) > AT_ONCE
+    assert batch_scores == pytest.approx(single_scores, abs=1e-5)
+    assert len({round(score, 6) for score in batch_scores}) > AT_ONCE
 
 
 def test_a_formula_may_weigh_it_against_other_graders(
@@ -112,9 +112,9 @@ def test_a_formula_may_weigh_it_against_other_graders(
         "brief": {"type": "string_check", "input": "{{sample.output_text}}", "reference": "2",
                   "operation": "eq"}}}"""
     answer = ModelAnswer("2", {}, CHAT)
-    (found,) = make_grader(grader, tmp_path, judge).grade([answer])
+    (grade,) = make_grader(grader, tmp_path, judge).grade([answer])
 
-    assert found.score == pytest.approx(2 * judge.grade([answer])[0].score + 1)
+    assert grade.score == pytest.approx(2 * judge.grade([answer])[0].score + 1)
 
 
 def test_a_classifier_of_several_labels_is_no_reward_model(folder: Path, tmp_path: Path) -> None:

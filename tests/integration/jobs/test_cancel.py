@@ -85,12 +85,14 @@ async def test_a_cancel_ends_the_job_and_may_be_repeated_while(world: World, nam
     async with world.engine.connect() as conn:
         before = await rows.find(conn, job_id)
 
-    answers = [await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel") for _ in range(2)]
+    responses = [
+        await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/cancel") for _ in range(2)
+    ]
     await world.tick(40)
 
     assert before is not None
     assert before.state is state
-    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [response.status_code for response in responses] == [200, 200]
     assert (await world.job(job_id))["status"] == "cancelled"
     assert await world.cloud.list_owned() == []
     assert all(a["state"] == "ended" for a in await world.attempts_of(job_id))

@@ -13,16 +13,16 @@ from trainer.contract import MEASURED, Committed
 STEPS = 60  # of the whole job
 
 
-async def cut_job_off(world: World, kind: str, *, left: bool, step: int = STEPS) -> str:
-    """Submit a job that reports step 1 only and commits ``step``; ``left``: with its metrics."""
+async def cut_job_off(world: World, kind: str, *, with_metrics: bool, step: int = STEPS) -> str:
+    """Submit a job that reports step 1 only and commits ``step``, with its metrics or without."""
     job, _, number = await start_training(world)
-    await commit_unheard(world, job, committed(step, number, kind), left=left)
+    await commit_unheard(world, job, committed(step, number, kind), with_metrics=with_metrics)
     return job
 
 
-async def commit_unheard(world: World, job: str, entry: Committed, *, left: bool) -> None:
+async def commit_unheard(world: World, job: str, entry: Committed, *, with_metrics: bool) -> None:
     entry = replace(entry, valid_loss=0.5)
-    if left:
+    if with_metrics:
         steps = [replace(metrics(s, loss=1 / s), valid_loss=0.5) for s in range(2, entry.step + 1)]
         lines = "\n".join(m.to_json() for m in steps)
         await world.store.write(job, f"{entry.path}/{MEASURED}", lines.encode())
@@ -31,23 +31,23 @@ async def commit_unheard(world: World, job: str, entry: Committed, *, left: bool
 
 
 async def listed_job(world: World, job: str) -> dict[str, Any]:
-    found = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
-    return dict(next(one for one in found if one["id"] == job))
+    jobs = (await world.call("GET", "/v1/fine_tuning/jobs")).json()["data"]
+    return dict(next(job_view for job_view in jobs if job_view["id"] == job))
 
 
 async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_report_came(
     world: World,
 ) -> None:
-    job = await cut_job_off(world, "final", left=True)
+    job = await cut_job_off(world, "final", with_metrics=True)
     await world.tick(4)
 
-    shown = await world.job(job)
+    view = await world.job(job)
 
-    assert shown["status"] == "succeeded"
-    progress = shown["progress"]
+    assert view["status"] == "succeeded"
+    progress = view["progress"]
     assert (progress["step"], progress["percent"]) == (STEPS, 100.0)
     assert (progress["loss"], progress["valid_loss"]) == (1 / STEPS, 0.5)
-    assert shown["trained_tokens"] == STEPS * 100
+    assert view["trained_tokens"] == STEPS * 100
     assert (await listed_job(world, job))["progress"] == {
         "step": STEPS,
         "total_steps": STEPS,
@@ -55,18 +55,18 @@ async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_repor
     }
 
 
-@pytest.mark.parametrize(("ask", "ends"), [("cancel", "cancelled"), ("pause", "queued")])
+@pytest.mark.parametrize(("verb", "state"), [("cancel", "cancelled"), ("pause", "queued")])
 async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
-    world: World, ask: str, ends: str
+    world: World, verb: str, state: str
 ) -> None:
-    job = await cut_job_off(world, "stop", left=False, step=4)
-    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/{ask}")
+    job = await cut_job_off(world, "stop", with_metrics=False, step=4)
+    await world.call("POST", f"/v1/fine_tuning/jobs/{job}/{verb}")
     await world.tick(60)
 
-    shown = await world.job(job)
+    view = await world.job(job)
 
-    assert shown["status"] == ends
-    assert shown["latest_checkpoint"]["step_number"] == 4
-    assert shown["progress"]["step"] == 4
-    assert "step 4" in shown["status_reason"]["message"]
+    assert view["status"] == state
+    assert view["latest_checkpoint"]["step_number"] == 4
+    assert view["progress"]["step"] == 4
+    assert "step 4" in view["status_reason"]["message"]
     assert (await listed_job(world, job))["progress"]["step"] == 4

@@ -26,9 +26,9 @@ async def test_a_round_that_the_world_skips_would_have_done_nothing(world: World
     rounds = list[tuple[bool, bool]]()
     for _ in range(60):
         world.clock.advance(seconds=7)
-        due = await world.next_due() <= world.clock()
+        is_due = await world.next_due() <= world.clock()
         steps = await world.jobs.run_once() + await world.attempts.run_once()
-        rounds.append((due, steps > 0))
+        rounds.append((is_due, steps > 0))
         await say_all(nodes, NodePhase.RUNNING, number, step=2)
 
     assert {(True, True), (False, False)} <= set(rounds)
@@ -97,12 +97,12 @@ async def test_the_sweep_deletes_what_no_live_attempt_owns(
     await world.cloud.create(type(spec)(**vars(spec) | {"name": "rk-nobodys"}))
     world.clock.advance(minutes=10)
 
-    swept = await world.orphans.run_once()
+    deleted = await world.orphans.run_once()
     for _ in range(40):
         world.clock.advance(minutes=1)
         await world.orphans.run_once()
 
-    assert swept == ["rk-nobodys"]
+    assert deleted == ["rk-nobodys"]
     assert "leak.will_not_die" not in caplog.messages
     with pytest.raises(ScaleSetNotFound):
         await world.cloud.get("rk-nobodys")

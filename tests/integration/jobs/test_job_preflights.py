@@ -22,10 +22,10 @@ REWRITING = TEMPLATE.replace(
 )
 
 
-def chat(*texts: str, **more: Any) -> dict[str, Any]:  # noqa: ANN401
+def chat(*texts: str, **fields: Any) -> dict[str, Any]:  # noqa: ANN401
     roles = ("user", "assistant") * len(texts)
     messages = [{"role": r, "content": t} for r, t in zip(roles, texts, strict=False)]
-    return {"messages": messages, **more}
+    return {"messages": messages, **fields}
 
 
 def file_of(*rows: dict[str, Any]) -> bytes:
@@ -36,9 +36,9 @@ GOOD = [chat(f"{n} + 2?", f"{n + 2}") for n in range(20)]
 SYSTEM = {"messages": [{"role": "system", "content": "Be brief."}, *GOOD[0]["messages"]]}
 
 
-async def prepared(world: World, rows: list[dict[str, Any]], **more: Any) -> dict[str, Any]:  # noqa: ANN401
+async def prepared(world: World, rows: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:  # noqa: ANN401
     """Return a job on these rows as it is shown after some seconds."""
-    job = await world.submit(training_file=await world.upload(file_of(*rows)), **more)
+    job = await world.submit(training_file=await world.upload(file_of(*rows)), **fields)
     await world.tick(3)
     return await world.job(job["id"])
 
@@ -63,32 +63,32 @@ async def test_a_row_that_the_template_refuses_fails_the_job_before_any_machine(
 async def test_a_plan_for_such_a_file_is_refused_with_the_same_words(world: World) -> None:
     await stage(world.store, "strict", tokenizer=tokenizer_files(STRICT + TEMPLATE))
     body = {"model": "strict", "training_file": await world.upload(file_of(*GOOD, SYSTEM))}
-    answer = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
+    response = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
 
-    assert answer.status_code == 400
-    assert answer.json()["error"]["code"] == "invalid_training_file"
-    assert "Line 21" in answer.json()["error"]["message"]
+    assert response.status_code == 400
+    assert response.json()["error"]["code"] == "invalid_training_file"
+    assert "Line 21" in response.json()["error"]["message"]
 
 
 async def test_answers_that_are_all_cut_off_fail_the_job_and_some_only_warn(world: World) -> None:
-    long = chat("word " * 40, "4")
-    short = {"training": {"max_seq_len": 64}}
-    all_cut = await prepared(world, [long] * 12, **short)
-    some_cut = await prepared(world, [*GOOD, long], **short)
+    long_row = chat("word " * 40, "4")
+    fields = {"training": {"max_seq_len": 64}}
+    all_cut = await prepared(world, [long_row] * 12, **fields)
+    some_cut = await prepared(world, [*GOOD, long_row], **fields)
 
     assert all_cut["status"] == "failed"
     assert "nothing of its answer is learnt" in all_cut["error"]["message"]
     assert some_cut["status"] == "queued"
-    told = [text for text in some_cut["plan"]["warnings"] if "(row_not_trained)" in text]
-    assert "line 21" in told[0]
+    warnings = [text for text in some_cut["plan"]["warnings"] if "(row_not_trained)" in text]
+    assert "line 21" in warnings[0]
     spec = RunSpec.from_json((await world.store.read(some_cut["id"], RUN_SPEC))[0])
-    assert told[0] in spec.data_warnings
+    assert warnings[0] in spec.data_warnings
 
 
 async def test_a_validation_file_that_measures_nothing_only_warns(world: World) -> None:
     validation = await world.upload(file_of(*[chat("word " * 40, "4")] * 12))
-    more = {"validation_file": validation, "training": {"max_seq_len": 64}}
-    job = await prepared(world, GOOD, **more)
+    options = {"validation_file": validation, "training": {"max_seq_len": 64}}
+    job = await prepared(world, GOOD, **options)
 
     assert job["status"] == "queued"
     assert any("row_not_trained" in text for text in job["plan"]["warnings"])
@@ -101,8 +101,8 @@ async def test_the_plan_counts_tokens_exactly_and_says_what_has_changed(world: W
     data = job["plan"]["data"]
     assert (data["rows"], data["examples"]) == (20, 20)
     assert data["trained_tokens"] == sum(len(row["messages"][1]["content"]) + 1 for row in GOOD)
-    told = next(e["message"] for e in events if e["code"] == "plan.counted")
-    assert told.startswith("Counted 20 examples with ")
+    message = next(e["message"] for e in events if e["code"] == "plan.counted")
+    assert message.startswith("Counted 20 examples with ")
 
 
 async def test_each_trained_answer_is_an_example_where_the_template_rewrites_history(
@@ -126,9 +126,9 @@ class Counting(InlineChecker):
     def __init__(self) -> None:
         self.checks = 0
 
-    async def check(self, *given: Any) -> Any:  # noqa: ANN401
+    async def check(self, *arguments: Any) -> Any:  # noqa: ANN401
         self.checks += 1
-        return await super().check(*given)
+        return await super().check(*arguments)
 
 
 async def test_the_same_content_and_model_are_checked_once(world: World) -> None:
@@ -162,10 +162,12 @@ def test_another_release_of_a_library_that_renders_checks_anew(
     before = _code_hash()
     codes = {before}
     for library in ("jinja2", "tokenizers"):
-        told = tmp_path / library / f"{library}-0.0.1.dist-info"
-        told.mkdir(parents=True)
-        (told / "METADATA").write_text(f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.0.1\n")
-        monkeypatch.syspath_prepend(told.parent)
+        metadata_folder = tmp_path / library / f"{library}-0.0.1.dist-info"
+        metadata_folder.mkdir(parents=True)
+        (metadata_folder / "METADATA").write_text(
+            f"Metadata-Version: 2.1\nName: {library}\nVersion: 0.0.1\n"
+        )
+        monkeypatch.syspath_prepend(metadata_folder.parent)
         _code_hash.cache_clear()
         codes.add(_code_hash())
     monkeypatch.undo()

@@ -117,9 +117,9 @@ async def test_attempts_that_never_train_fail_the_job_with_what_to_check(
 async def never_trains_again(world: World) -> tuple[str, int]:
     """Return a paused job whose new machines never registered, and its first generation."""
     job, _, number = await start_training(world, step=3)
-    saved = committed(2, number)
-    await put_files(world.store, job, saved.path)
-    await commit(world, job, saved)
+    checkpoint = committed(2, number)
+    await put_files(world.store, job, checkpoint.path)
+    await commit(world, job, checkpoint)
     for _ in range(50):
         await world.tick(20, seconds=25)
         if (await world.job(job))["phase"] == "paused":
@@ -133,26 +133,26 @@ async def test_a_trained_job_is_paused_by_machines_that_never_train_and_goes_on_
     """After the resume a refusal of Azure does not count as one more machine that never trains."""
     job_id, number = await never_trains_again(world)
     paused = await world.job(job_id)
-    ended = len(await world.attempts_of(job_id))
+    attempt_count = len(await world.attempts_of(job_id))
     await world.tick(20, seconds=25)
-    still = len(await world.attempts_of(job_id))
+    count_after = len(await world.attempts_of(job_id))
 
     world.cloud.sold_out.add(SPOT)
-    answer = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
+    response = await world.call("POST", f"/v1/fine_tuning/jobs/{job_id}/resume")
     await world.tick(8)
-    waiting, tried = await world.job(job_id), await world.attempts_of(job_id)
+    pending_job, attempts = await world.job(job_id), await world.attempts_of(job_id)
     world.cloud.sold_out.clear()
-    again = await train(world, await boot(world, job_id), step=3)
+    next_number = await train(world, await boot(world, job_id), step=3)
 
     assert (paused["status"], paused["phase"]) == ("queued", "paused")
     assert paused["status_reason"]["code"] == "never_trained"
     assert "Once resumed, it will go on from step 2." in paused["status_reason"]["message"]
     assert [r.levelname for r in caplog.records if r.message == "job.paused"] == ["ERROR"]
-    assert ended == still == 4
-    assert answer.status_code == 200
-    assert waiting["phase"] != "paused"
-    assert "no_capacity" in {attempt["outcome"] for attempt in tried}
-    assert again > number
+    assert attempt_count == count_after == 4
+    assert response.status_code == 200
+    assert pending_job["phase"] != "paused"
+    assert "no_capacity" in {attempt["outcome"] for attempt in attempts}
+    assert next_number > number
     assert (await world.job(job_id))["status"] == "running"
 
 

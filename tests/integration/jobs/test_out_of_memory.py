@@ -14,15 +14,15 @@ async def _submit(world: World, micro_batch: int, *, checkpointing: bool) -> str
 async def _run_out_of_memory(world: World, nodes: list[ScriptedNode], step: int) -> Rung | None:
     """Let the next generation come to ``step`` and run short there; the rung that it was on."""
     number = await train(world, nodes, step=step - 1)
-    short, peer = nodes
+    short_node, peer = nodes
     error = "memory ran out on rank 0 with micro-batch 4: CUDA out of memory."
-    done = {"step": step - 1}
-    await short.say(NodePhase.FAILED, number, error=error, out_of_memory=True, **done)
-    await peer.say(NodePhase.FAILED, number, error="a peer is gone", **done)
-    told = short.last.generation if short.last else None
-    assert told is not None
-    assert told == (peer.last.generation if peer.last else None)
-    return told.rung
+    fields = {"step": step - 1}
+    await short_node.say(NodePhase.FAILED, number, error=error, out_of_memory=True, **fields)
+    await peer.say(NodePhase.FAILED, number, error="a peer is gone", **fields)
+    generation = short_node.last.generation if short_node.last else None
+    assert generation is not None
+    assert generation == (peer.last.generation if peer.last else None)
+    return generation.rung
 
 
 async def _opening_messages(world: World, job_id: str) -> list[str]:
@@ -64,10 +64,10 @@ async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_
     await nodes[1].notice(number, step=1)
     await nodes[1].say(NodePhase.STOPPED, number, step=1)
     await world.tick(2, seconds=1)
-    others = await boot(world, job_id)
-    await train(world, others, step=1)
+    other_nodes = await boot(world, job_id)
+    await train(world, other_nodes, step=1)
 
-    generation = others[0].last.generation if others[0].last else None
+    generation = other_nodes[0].last.generation if other_nodes[0].last else None
     assert generation is not None
     assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)
 
@@ -78,11 +78,11 @@ async def test_out_of_memory_that_is_reported_after_a_stop_counts(world: World) 
     number = await train(world, nodes, step=1)
     await nodes[1].say(NodePhase.FAILED, number, step=1, error="a peer is gone")
     await world.tick(1, seconds=1)
-    told = await nodes[0].hear()
+    directive = await nodes[0].hear()
     await nodes[0].say(NodePhase.STOPPED, number, step=1, out_of_memory=True)
     await train(world, nodes, step=1)
 
-    assert told.kind is DirectiveKind.STOP
+    assert directive.kind is DirectiveKind.STOP
     generation = nodes[0].last.generation if nodes[0].last else None
     assert generation is not None
     assert generation.rung == Rung(micro_batch=2, gradient_checkpointing=True)

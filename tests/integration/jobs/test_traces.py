@@ -13,11 +13,11 @@ async def test_a_hold_an_eviction_and_a_refusal_are_seen_as_they_were(world: Wor
     world.cloud.sold_out = {SPOT}
     await world.tick(20)
 
-    (place,) = (await world.call("GET", MINUTES)).json()["data"]
+    (pool,) = (await world.call("GET", MINUTES)).json()["data"]
 
-    counts, metadata = place["trace"]["data"], place["trace"]["metadata"]
+    counts, metadata = pool["trace"]["data"], pool["trace"]["metadata"]
     first, last = metadata["seen"][0][0], metadata["seen"][-1][1]
-    assert place["id"] == f"{SPOT.vm_size}@{SPOT.region}"
+    assert pool["id"] == f"{SPOT.vm_size}@{SPOT.region}"
     assert set(counts[:first]) == {2}  # nobody saw it: as it was first seen
     assert set(counts[first : first + 30]) == {2}
     assert counts[-1] == 0

@@ -45,7 +45,7 @@ def runs(world: World, tracker: Any, kind: str = "mlflow") -> TrackerRuns:  # no
 
 
 async def a_job(world: World, *integrations: dict[str, Any]) -> dict[str, Any]:
-    kinds = [one["type"] for one in integrations]
+    kinds = [integration["type"] for integration in integrations]
     return await with_trackers(world, *kinds).submit(integrations=list(integrations))
 
 
@@ -78,36 +78,38 @@ async def test_the_mlflow_of_a_workspace_gets_every_job_in_one_experiment_or_its
 ) -> None:
     parts = replace(world.parts, trackers=frozenset({"mlflow"}), mlflow_experiment="rekindle")
     world.http = client(make_app(parts))
-    silent, named = await world.submit(), await world.submit(integrations=[MLFLOW], seed=2)
+    default_job, named_job = await world.submit(), await world.submit(integrations=[MLFLOW], seed=2)
     server = MlflowServer()
-    for job in (silent, named):
+    for job in (default_job, named_job):
         await measure(world, job, range(1, 4))
     world.clock.advance(seconds=1)
     await runs(world, Mlflow.at("http://mlflow", "", server)).run_once()
 
-    assert [one["mlflow"]["experiment"] for one in silent["integrations"]] == ["rekindle"]
-    assert named["integrations"] == [MLFLOW]
+    assert [integration["mlflow"]["experiment"] for integration in default_job["integrations"]] == [
+        "rekindle"
+    ]
+    assert named_job["integrations"] == [MLFLOW]
     assert set(server.experiments) == {"rekindle", "e"}
     assert [len(logged) > 0 for logged in server.logged.values()] == [True, True]
 
 
 @pytest.mark.parametrize(
-    ("one", "variable"),
+    ("integration", "variable"),
     [(WANDB, "REKINDLE_WANDB_API_KEY"), (MLFLOW, "REKINDLE_MLFLOW_TRACKING_URI")],
 )
 async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
-    world: World, one: dict[str, Any], variable: str
+    world: World, integration: dict[str, Any], variable: str
 ) -> None:
-    body = {**await world.asked(), "integrations": [BOARD, one]}
-    answer = await with_trackers(world, "tensorboard").call("POST", JOBS, json=body)
-    error = answer.json()["error"]
+    body = {**await world.asked(), "integrations": [BOARD, integration]}
+    response = await with_trackers(world, "tensorboard").call("POST", JOBS, json=body)
+    error = response.json()["error"]
 
-    assert (answer.status_code, error["param"]) == (400, "integrations.1.type")
+    assert (response.status_code, error["param"]) == (400, "integrations.1.type")
     assert variable in error["message"]
 
 
 @pytest.mark.parametrize(
-    ("begun", "then", "sent", "all_sent"),
+    ("first_steps", "second_steps", "sent_steps", "all_sent"),
     [
         (range(1, 4), range(4, 6), [1, 2], [1, 2, 3, 4]),  # all but the newest
         (range(1, 5), range(2, 7), [1, 2, 3], [1, 2, 3, 4, 5]),  # done again after an eviction
@@ -115,14 +117,18 @@ async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
     ],
 )
 async def test_each_step_is_sent_once_in_order_while_the_job_trains(
-    world: World, begun: Iterable[int], then: Iterable[int], sent: list[int], all_sent: list[int]
+    world: World,
+    first_steps: Iterable[int],
+    second_steps: Iterable[int],
+    sent_steps: list[int],
+    all_sent: list[int],
 ) -> None:
     job, tracker = await a_job(world, MLFLOW), FakeTracker()
-    await measure(world, job, begun)
+    await measure(world, job, first_steps)
     first = await serve_later(world, tracker)
-    await measure(world, job, then, gen=2)
+    await measure(world, job, second_steps, gen=2)
 
-    assert (first, await serve_later(world, tracker)) == (sent, all_sent)
+    assert (first, await serve_later(world, tracker)) == (sent_steps, all_sent)
     assert await tracker_events(world, job) == ["tracker.started"]
 
 
@@ -241,11 +247,11 @@ async def model_events(world: World, job: dict[str, Any]) -> list[str]:
 
 async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:
     job = await make_model(registering(world), register_model=True)
-    found = FakeRegistry()
-    rounds = [await registrations(world, found).run_once() for _ in "ab"]
-    shown = await world.job(job["id"])
+    registry = FakeRegistry()
+    rounds = [await registrations(world, registry).run_once() for _ in "ab"]
+    view = await world.job(job["id"])
 
-    (model,) = found.models.values()
+    (model,) = registry.models.values()
     step = str(job["result"]["step"])
     assert rounds == [[job["id"]], []]
     assert model.url.endswith(f"/{job['id']}/{job['result']['path']}")
@@ -256,16 +262,16 @@ async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: 
         "dataset": job["training_file"],
         "checkpoint-step": step,
     }
-    assert shown["result"]["registered_model"] == {"name": job["id"], "version": step}
+    assert view["result"]["registered_model"] == {"name": job["id"], "version": step}
     assert await model_events(world, job) == ["model.registered"]
 
 
 async def test_a_job_that_does_not_ask_for_it_is_not_registered(world: World) -> None:
     await make_model(registering(world))
-    found = FakeRegistry()
+    registry = FakeRegistry()
 
-    assert await registrations(world, found).run_once() == []
-    assert found.models == {}
+    assert await registrations(world, registry).run_once() == []
+    assert registry.models == {}
 
 
 async def test_killed_between_registering_and_writing_it_down_it_is_registered_once(
@@ -278,37 +284,37 @@ async def test_killed_between_registering_and_writing_it_down_it_is_registered_o
             await super().register(model)
             raise Killed
 
-    found = Dies()
+    registry = Dies()
     with pytest.raises(Killed):
-        await registrations(world, found).run_once()
+        await registrations(world, registry).run_once()
     before = await model_events(world, job)
-    await registrations(world, FakeRegistry(models=found.models)).run_once()
+    await registrations(world, FakeRegistry(models=registry.models)).run_once()
 
     assert (before, await model_events(world, job)) == ([], ["model.registered"])
-    assert len(found.models) == 1
+    assert len(registry.models) == 1
 
 
 async def test_a_workspace_that_fails_is_asked_again_and_given_up_after_a_day(world: World) -> None:
     job = await make_model(registering(world), register_model=True)
-    found = FakeRegistry(fault=CloudError("gone away"))
-    await registrations(world, found).run_once()
+    registry = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, registry).run_once()
     before = await model_events(world, job)
     world.clock.advance(seconds=REGISTRY_TIMEOUT.total_seconds())
-    await registrations(world, found).run_once()
-    found.fault = None
+    await registrations(world, registry).run_once()
+    registry.fault = None
 
-    assert await registrations(world, found).run_once() == []
+    assert await registrations(world, registry).run_once() == []
     assert (before, await model_events(world, job)) == ([], ["model.not_registered"])
     assert (await world.job(job["id"]))["result"]["registered_model"] is None
 
 
 async def test_a_workspace_that_comes_back_gets_the_model(world: World) -> None:
     job = await make_model(registering(world), register_model=True)
-    found = FakeRegistry(fault=CloudError("gone away"))
-    await registrations(world, found).run_once()
-    found.fault = None
+    registry = FakeRegistry(fault=CloudError("gone away"))
+    await registrations(world, registry).run_once()
+    registry.fault = None
 
-    assert await registrations(world, found).run_once() == [job["id"]]
+    assert await registrations(world, registry).run_once() == [job["id"]]
 
 
 async def test_a_deleted_model_is_not_registered(world: World) -> None:

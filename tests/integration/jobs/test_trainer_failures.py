@@ -38,8 +38,8 @@ async def test_an_error_that_no_retry_can_fix_fails_the_job_at_once_with_its_mes
     assert failed["status"] == "failed"
     assert failed["error"] == {"code": code, "message": error, "param": None}
     (line,) = [vars(r) for r in caplog.records if r.getMessage() == "job.failed"]
-    told = (line["levelname"], line["job"], line["code"], line["cause"])
-    assert told == ("WARNING", job, code, error)  # a user's matter, no operator's
+    logged = (line["levelname"], line["job"], line["code"], line["cause"])
+    assert logged == ("WARNING", job, code, error)  # a user's matter, no operator's
 
 
 async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) -> None:
@@ -47,8 +47,8 @@ async def test_a_job_that_has_trained_on_nothing_never_succeeds(world: World) ->
     job = str((await world.submit())["id"])
     nodes = await boot(world, job)
     number = await start(world, nodes)
-    told = replace(metrics(1), tokens=0)
-    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(told,))
+    measurement = replace(metrics(1), tokens=0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(measurement,))
     await commit(world, job, committed(1, number, kind="final"))
     await say_all(nodes, NodePhase.FINISHED, number, step=1)
     await world.tick(5)
@@ -66,20 +66,20 @@ async def test_a_step_without_targets_is_null_wherever_it_is_shown(world: World)
     nodes = await boot(world, job)
     number = await start(world, nodes)
     empty = replace(metrics(1), loss=math.nan, accuracy=math.nan, valid_loss=math.nan, tokens=0)
-    told = (empty, replace(metrics(2), valid_loss=None))
-    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=told)
-    shown = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/metrics")).json()
+    measurements = (empty, replace(metrics(2), valid_loss=None))
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, metrics=measurements)
+    metrics_page = (await world.call("GET", f"/v1/fine_tuning/jobs/{job}/metrics")).json()
     await commit(world, job, committed(2, number, kind="final"))
     await nodes[0].say(NodePhase.FINISHED, number, step=2)
     await world.tick(5)
-    done = await world.job(job)
+    finished = await world.job(job)
 
-    first, second = shown["data"]
+    first, second = metrics_page["data"]
     assert (first["loss"], first["accuracy"], first["valid_loss"]) == (None, None, None)
     assert second["loss"] == 2.0
-    assert done["status"] == "succeeded"
+    assert finished["status"] == "succeeded"
     file = await world.call(
-        "GET", f"/v1/files/{done['result_files'][0]}/content", headers={"accept": "text/csv"}
+        "GET", f"/v1/files/{finished['result_files'][0]}/content", headers={"accept": "text/csv"}
     )
     assert file.text.splitlines()[1] == "1,,,,"
 

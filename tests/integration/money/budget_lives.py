@@ -118,14 +118,14 @@ class Hostile:
         world = self.world
         return PriceWatch(engine=world.engine, prices=self.prices, now=world.clock)
 
-    async def submit(self, many: int) -> None:
+    async def submit(self, job_count: int) -> None:
         """Jobs of all sorts."""
         file = await self.world.upload()
-        for number in range(many):
+        for number in range(job_count):
             count = self.draw.choice([1, 2, 3])
             cap = Decimal(self.draw.randint(10, 60)) * count
-            then = self.draw.choice(["pause", "cancel"])
-            budget = {"amount": str(cap), "on_exhausted": then}
+            action = self.draw.choice(["pause", "cancel"])
+            budget = {"amount": str(cap), "on_exhausted": action}
             infrastructure: dict[str, Any] = {"nodes": count, "budget": budget}
             job = await self.world.submit(
                 training_file=file, infrastructure=infrastructure, metadata={"n": str(number)}
@@ -176,15 +176,15 @@ class Hostile:
                 Decimal("0.0001")
             )
             self.prices.now = Price(hourly=hourly, on_demand_hourly=PRICE.on_demand_hourly)
-        for name, there in cloud.machines().items():
-            if draw.random() < 0.01 and there:
-                await cloud.evict(name, draw.choice(sorted(there)))
+        for name, vm_ids in cloud.machines().items():
+            if draw.random() < 0.01 and vm_ids:
+                await cloud.evict(name, draw.choice(sorted(vm_ids)))
                 self.evicted += 1
 
     def _bill(self, owners: dict[str, str], seconds: float) -> None:
         """From the order until it is gone, each machine at the price of now."""
-        each = self.prices.now.hourly * Decimal(str(seconds)) / 3600
-        for name, amount in self.cloud.bill(each):
+        cost = self.prices.now.hourly * Decimal(str(seconds)) / 3600
+        for name, amount in self.cloud.bill(cost):
             self.lives[owners[name]].bill += amount
 
     async def _owners(self) -> dict[str, str]:
@@ -200,10 +200,12 @@ class Hostile:
             rows = await conn.execute(
                 select(a.id, a.job_id, a.vm_ids).where(a.state.in_(ATTEMPT_WITH_NODES))
             )
-            found = list(rows)
-        spoken = [self._speak(self.lives[r.job_id], r.id, vm) for r in found for vm in r.vm_ids]
-        await asyncio.gather(*spoken)
-        for row in found:
+            row_list = list(rows)
+        heartbeats = [
+            self._speak(self.lives[r.job_id], r.id, vm) for r in row_list for vm in r.vm_ids
+        ]
+        await asyncio.gather(*heartbeats)
+        for row in row_list:
             await self._train(self.lives[row.job_id], row.vm_ids, seconds)
         if self.draw.random() < 0.02:
             await self._raise()
@@ -246,12 +248,12 @@ class Hostile:
             node.told_at = now
         node.told = kind
         assert node.told_at is not None or kind is DirectiveKind.CARRY_ON
-        waited = now - (node.told_at or now)
+        silence = now - (node.told_at or now)
         if kind is DirectiveKind.START:
             node.phase, node.generation = NodePhase.RUNNING, number
         elif node.phase is NodePhase.RUNNING and not life.deaf:
             saves = kind is DirectiveKind.CHECKPOINT_AND_STOP
-            if waited >= timedelta(seconds=life.seconds_to_save if saves else 10):
+            if silence >= timedelta(seconds=life.seconds_to_save if saves else 10):
                 node.phase = NodePhase.STOPPED
                 life.kept = int(life.done) if saves else life.kept
 
@@ -277,12 +279,12 @@ class Hostile:
 
     async def _raise(self) -> None:
         """Raise the budget of one of the jobs, as its user."""
-        life = self.draw.choice(list(self.lives.values()))
-        cap = life.cap * 2
+        job_life = self.draw.choice(list(self.lives.values()))
+        cap = job_life.cap * 2
         change = {"infrastructure": {"budget": {"amount": str(cap)}}}
-        path = f"/v1/fine_tuning/jobs/{life.id}"
+        path = f"/v1/fine_tuning/jobs/{job_life.id}"
         if (await self.world.call("PATCH", path, json=change)).status_code == 200:
-            life.cap = cap
+            job_life.cap = cap
 
     async def _all_over(self) -> bool:
         """Whether every job has ended for good, with all machines seen to be gone."""
@@ -294,13 +296,15 @@ class Hostile:
         j, a = tables.jobs.c, tables.attempts.c
         async with self.world.engine.connect() as conn:
             states = (await conn.execute(select(j.state))).scalars().all()
-            left = (await conn.execute(select(a.id).where(a.state != AttemptState.ENDED))).all()
-        return {s: states.count(s) for s in set(states)} | {"left": len(left)}
+            remaining = (
+                await conn.execute(select(a.id).where(a.state != AttemptState.ENDED))
+            ).all()
+        return {s: states.count(s) for s in set(states)} | {"left": len(remaining)}
 
     async def told(self) -> dict[str, int]:
         """How many jobs were stopped for want of money, and were told that a cap was passed."""
         e = tables.events.c
         query = select(e.code, func.count(e.job_id.distinct())).group_by(e.code)
         async with self.world.engine.connect() as conn:
-            found = {row[0]: row[1] for row in await conn.execute(query)}
-        return {name: found.get(f"job.budget_{name}", 0) for name in ("exhausted", "passed")}
+            by_id = {row[0]: row[1] for row in await conn.execute(query)}
+        return {name: by_id.get(f"job.budget_{name}", 0) for name in ("exhausted", "passed")}

@@ -50,8 +50,8 @@ class ControlledFake:
     def machines(self) -> dict[str, set[str]]:
         return {name: self.cloud.machines(name) for name in sorted(self.cloud.billed_names())}
 
-    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
-        return [(name, len(there) * each) for name, there in self.machines().items()]
+    def bill(self, machine_cost: Decimal) -> list[tuple[str, Decimal]]:
+        return [(name, len(vm_ids) * machine_cost) for name, vm_ids in self.machines().items()]
 
 
 @dataclass
@@ -80,8 +80,8 @@ class ControlledEmulator:
 
     async def change_capacity(self) -> None:
         self.sold_out = not self.sold_out
-        place = {"region": SPOT.region, "vm_size": SPOT.vm_size}
-        await self._tell("capacity", **place, available=0 if self.sold_out else None)
+        pool_fields = {"region": SPOT.region, "vm_size": SPOT.vm_size}
+        await self._tell("capacity", **pool_fields, available=0 if self.sold_out else None)
 
     async def evict(self, name: str, instance: str) -> None:
         await self._tell("evict", scale_set=name, instance_id=instance, notice=False)
@@ -93,31 +93,31 @@ class ControlledEmulator:
         for name in sorted({s.name for s in sets} - self._known):
             self._known.add(name)
             if seconds := self.lag.total_seconds():
-                hidden = {"status": 404, "code": "ResourceNotFound", "path": f"{_SETS}/{name}"}
-                await self._tell("faults", kind="error", method="GET", seconds=seconds, **hidden)
+                fault = {"status": 404, "code": "ResourceNotFound", "path": f"{_SETS}/{name}"}
+                await self._tell("faults", kind="error", method="GET", seconds=seconds, **fault)
 
     def machines(self) -> dict[str, set[str]]:
-        found: dict[str, set[str]] = {}
+        vm_ids: dict[str, set[str]] = {}
         for scale_set, instance in self.inside.fabric.instances():
             if instance.phase == "allocated" and not instance.doom:
-                found.setdefault(scale_set.name, set()).add(instance.instance_id)
-        return {name: found[name] for name in sorted(found)}
+                vm_ids.setdefault(scale_set.name, set()).add(instance.instance_id)
+        return {name: vm_ids[name] for name in sorted(vm_ids)}
 
-    def bill(self, each: Decimal) -> list[tuple[str, Decimal]]:
+    def bill(self, machine_cost: Decimal) -> list[tuple[str, Decimal]]:
         """Return the cost of machines that were allocated."""
-        before, self._ordered, billed = self._ordered, {}, []
+        before, self._ordered, charges = self._ordered, {}, []
         for scale_set, instance in self.inside.fabric.instances():
             key = (scale_set.name, instance.vm_id)
-            amount = before.get(key, Decimal(0)) + each
+            amount = before.get(key, Decimal(0)) + machine_cost
             if instance.phase == "creating":
                 self._ordered[key] = amount
             else:
-                billed.append((scale_set.name, amount))
-        return billed
+                charges.append((scale_set.name, amount))
+        return charges
 
-    async def _tell(self, what: str, **members: Any) -> None:  # noqa: ANN401 - JSON
-        answer = await self.inside.metadata.post(f"/_emulator/{what}", json=members)
-        answer.raise_for_status()
+    async def _tell(self, action: str, **members: Any) -> None:  # noqa: ANN401 - JSON
+        response = await self.inside.metadata.post(f"/_emulator/{action}", json=members)
+        response.raise_for_status()
 
 
 ControlledCloud = ControlledFake | ControlledEmulator
@@ -128,10 +128,10 @@ async def emulated(folder: Path, clock: Clock) -> AsyncIterator[ControlledEmulat
     """Yield an emulator whose machines run nothing, and the adapter on it."""
     async with (
         emulator_inside(folder, clock, spot_quota=_CORES) as inside,
-        over_tls(inside) as reached,
+        over_tls(inside) as metadata,
     ):
         await inside.make_group()
-        cloud = sign_in(reached, "test")
+        cloud = sign_in(metadata, "test")
         try:
             yield ControlledEmulator(cloud=cloud, inside=inside)
         finally:

@@ -36,13 +36,13 @@ async def patch_terms(world: World, job_id: str, **infrastructure: Any) -> httpx
 
 
 async def give_budget(
-    world: World, dollars: int | None, ahead: timedelta = timedelta(0)
+    world: World, dollars: int | None, clock_offset: timedelta = timedelta(0)
 ) -> list[str]:
     """Another budget of the project; the jobs that whoever gives it is to weigh again.
 
-    ``ahead``: of ours is the clock of who gives it.
+    ``clock_offset``: of ours is the clock of who gives it.
     """
-    cap, now = None if dollars is None else Decimal(dollars), world.clock() + ahead
+    cap, now = None if dollars is None else Decimal(dollars), world.clock() + clock_offset
     async with world.engine.begin() as conn:
         return await budgets.set_project(conn, "tests", cap, now, None)
 
@@ -55,7 +55,7 @@ def sweep(world: World) -> ProjectBudgets:
 async def wait_for_locks(world: World, count: int) -> None:
     """Until so many transactions wait for a row."""
 
-    await until(lambda: blocked(world.engine), lambda found: found == count)
+    await until(lambda: blocked(world.engine), lambda count_blocked: count_blocked == count)
 
 
 async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_one(
@@ -63,14 +63,14 @@ async def test_once_a_budget_is_lifted_nodes_go_on_as_if_there_had_never_been_on
 ) -> None:
     job, nodes, number = await start_job(world, **with_budget("100"))
     await train_on(world, nodes, number, minutes=5)
-    lifted = await patch_terms(world, job, budget=None)
+    patched = await patch_terms(world, job, budget=None)
     await world.tick(2)
     world.clock.advance(minutes=31)
 
-    answer = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+    response = await nodes[0].say(NodePhase.RUNNING, number, step=1)
 
-    assert lifted.status_code == 200
-    assert answer.json()["stop_by"] == (world.clock() + world.parts.outage).timestamp()
+    assert patched.status_code == 200
+    assert response.json()["stop_by"] == (world.clock() + world.parts.outage).timestamp()
 
 
 async def test_other_terms_are_no_way_round_the_budget_of_the_project(world: World) -> None:
@@ -81,9 +81,9 @@ async def test_other_terms_are_no_way_round_the_budget_of_the_project(world: Wor
 
     await patch_terms(world, job, deadline=int((world.clock() + timedelta(hours=9)).timestamp()))
 
-    shown = await world.job(job)
+    view = await world.job(job)
     assert stopped == [job]
-    assert shown["status_reason"]["code"] == "budget_exhausted"
+    assert view["status_reason"]["code"] == "budget_exhausted"
 
 
 async def test_changed_terms_repeat_no_budget_threshold(world: World) -> None:
@@ -97,31 +97,31 @@ async def test_changed_terms_repeat_no_budget_threshold(world: World) -> None:
 
 async def test_two_concurrent_changes_of_terms_are_both_kept(world: World) -> None:
     job = (await world.submit())["id"]
-    both = ({"budget": {"amount": "90"}}, {"max_price": {"amount": "5"}})
+    changes = ({"budget": {"amount": "90"}}, {"max_price": {"amount": "5"}})
     async with world.engine.begin() as conn:
         await conn.execute(
             select(tables.jobs.c.id).where(tables.jobs.c.id == job).with_for_update()
         )
-        asked = [asyncio.create_task(patch_terms(world, job, **news)) for news in both]
+        tasks = [asyncio.create_task(patch_terms(world, job, **terms)) for terms in changes]
         await wait_for_locks(world, 2)
-    answers = await asyncio.gather(*asked)
+    responses = await asyncio.gather(*tasks)
 
-    shown = (await world.job(job))["infrastructure"]
-    assert [a.status_code for a in answers] == [200, 200]
-    assert shown["budget"]["amount"].startswith("90")
-    assert shown["max_price"]["amount"].startswith("5")
+    infrastructure = (await world.job(job))["infrastructure"]
+    assert [a.status_code for a in responses] == [200, 200]
+    assert infrastructure["budget"]["amount"].startswith("90")
+    assert infrastructure["max_price"]["amount"].startswith("5")
 
 
 async def test_a_job_that_is_late_already_can_be_given_more_money(world: World) -> None:
-    soon = int((world.clock() + timedelta(minutes=5)).timestamp())
-    limits = {"deadline": soon, "on_deadline_risk": "notify", "nodes": 2}
+    deadline = int((world.clock() + timedelta(minutes=5)).timestamp())
+    limits = {"deadline": deadline, "on_deadline_risk": "notify", "nodes": 2}
     job = (await world.submit(infrastructure=limits))["id"]
     world.clock.advance(minutes=10)
 
-    more = await patch_terms(world, job, budget={"amount": "90"})
-    later_but_past = await patch_terms(world, job, deadline=soon + 1)
+    change = await patch_terms(world, job, budget={"amount": "90"})
+    later_but_past = await patch_terms(world, job, deadline=deadline + 1)
 
-    assert more.status_code == 200, more.text
+    assert change.status_code == 200, change.text
     assert later_but_past.status_code == 400
 
 
@@ -135,10 +135,10 @@ async def test_a_larger_budget_that_comes_during_a_sweep_is_not_overlooked(world
         )
         sweeping = asyncio.create_task(sweep(world).run_once())
         await wait_for_locks(world, 1)
-        seen = await give_budget(world, 400)
+        changed_job = await give_budget(world, 400)
     stopped = await sweeping
 
-    assert (seen, stopped) == ([], [])
+    assert (changed_job, stopped) == ([], [])
     assert "job.budget_exhausted" not in await world.event_codes(job)
 
 
@@ -153,34 +153,34 @@ async def test_a_larger_budget_that_is_answered_during_a_look_is_not_overwritten
             select(tables.jobs.c.terms).where(tables.jobs.c.id == job).with_for_update()
         )
         before = JobConstraints.from_dict(row.scalar_one())
-        looking = asyncio.create_task(world.attempts.run_once())
+        reconciling = asyncio.create_task(world.attempts.run_once())
         await wait_for_locks(world, 1)
-        more = replace(before, budget=Decimal(400))
-        await caps.set_terms(conn, job, before, more, world.clock())
-    await looking
+        larger = replace(before, budget=Decimal(400))
+        await caps.set_terms(conn, job, before, larger, world.clock())
+    await reconciling
     await world.tick(2, seconds=1)
 
-    told = await world.event_codes(job)
-    assert not {"job.budget_exhausted", "job.budget_threshold"} & set(told)
+    codes = await world.event_codes(job)
+    assert not {"job.budget_exhausted", "job.budget_threshold"} & set(codes)
     assert (await world.job(job))["status"] == "running"
 
 
 async def test_a_job_that_was_given_money_since_it_was_looked_at_is_not_ended(world: World) -> None:
-    job, nodes, number = await start_job(world, **with_budget("40", then="cancel"))
+    job, nodes, number = await start_job(world, **with_budget("40", on_exhausted="cancel"))
     await train_on(world, nodes, number, minutes=92)
     await say_all(nodes, NodePhase.STOPPED, number, step=1)
     await world.attempts.run_once()
     async with world.engine.begin() as conn:
-        ((claim, seen),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)
-    step = next_step(seen, world.clock())
+        ((claim, row),) = await jobs.claim_due(conn, world.clock() + timedelta(minutes=1), 1)
+    step = next_step(row, world.clock())
     assert isinstance(step, MoveJob)
-    more = await patch_terms(world, job, budget={"amount": "400"})
+    change = await patch_terms(world, job, budget={"amount": "400"})
     async with world.engine.begin() as conn:
-        ended = await job_moves.move_all(
-            conn, [ClaimedJobMove(claim=claim, job=seen, step=step)], world.clock()
+        moved = await job_moves.move_all(
+            conn, [ClaimedJobMove(claim=claim, job=row, step=step)], world.clock()
         )
 
-    assert (step.to, more.status_code, ended) == (JobState.CANCELLED, 200, set())
+    assert (step.to, change.status_code, moved) == (JobState.CANCELLED, 200, set())
 
 
 @pytest.mark.parametrize("dollars", [500, None])
@@ -193,13 +193,13 @@ async def test_jobs_that_a_larger_budget_of_their_project_did_not_reach_are_weig
     paused = await world.job(job)
     await sweep(world).run_once()
     await world.tick(2)
-    still = await world.job(job)
+    view = await world.job(job)
 
     await give_budget(world, dollars)  # and whoever gave it is killed
     await sweep(world).run_once()
     await world.tick(3)
 
-    assert [paused["phase"], still["phase"]] == ["paused", "paused"]
+    assert [paused["phase"], view["phase"]] == ["paused", "paused"]
     assert "Project's budget exhausted" in paused["status_reason"]["message"]
     assert (await world.event_codes(job)).count("job.budget_exhausted") == 1
     assert len(await world.attempts_of(job)) == 1
@@ -214,7 +214,9 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
     await world.tick(4)
     once = (await world.event_codes(job)).count("job.budget_exhausted")
 
-    await give_budget(world, 5, ahead=timedelta(hours=hours))  # and whoever gave it is killed
+    await give_budget(
+        world, 5, clock_offset=timedelta(hours=hours)
+    )  # and whoever gave it is killed
     for _ in range(4):
         await sweep(world).run_once()
         await world.tick(2, seconds=0)

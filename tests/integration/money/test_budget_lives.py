@@ -19,9 +19,9 @@ from tests.world import PRICE, World
 @pytest.fixture
 async def engine(database_url: str) -> AsyncIterator[AsyncEngine]:
     """Yield an engine whose connections stay open between rounds of 50 steps."""
-    made = create_async_engine(driver_url(database_url), pool_size=10, max_overflow=0)
-    yield made
-    await made.dispose()
+    small_engine = create_async_engine(driver_url(database_url), pool_size=10, max_overflow=0)
+    yield small_engine
+    await small_engine.dispose()
 
 
 @pytest.fixture(params=["fake", "emulator"])
@@ -32,9 +32,9 @@ async def cloud(
     if request.param == "fake":
         yield ControlledFake(world.cloud)
         return
-    async with emulated(tmp_path / "azure", world.clock) as made:
-        world.attempts = replace(world.attempts, cloud=made.cloud)
-        yield made
+    async with emulated(tmp_path / "azure", world.clock) as controlled:
+        world.attempts = replace(world.attempts, cloud=controlled.cloud)
+        yield controlled
 
 
 async def live_jobs(
@@ -61,20 +61,20 @@ async def test_of_200_jobs_none_costs_more_than_its_budget(
     world: World, cloud: ControlledCloud, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = await live_jobs(world, cloud, seed=seed, many=25, hours=10)
-    states, told = await hostile.over(), await hostile.told()
-    found = {
+    states, reported = await hostile.over(), await hostile.told()
+    outcome = {
         "cloud": type(cloud).__name__,
         "seed": seed,
         "lives": len(hostile.lives),
         "worst_share": round(worst_share(hostile), 4),
         "passed": sum(life.bill > life.cap for life in hostile.lives.values()),
-        "told": told,
+        "told": reported,
         "states": states,
         "evicted": hostile.evicted,
         "outages": hostile.outages,
     }
     with capsys.disabled():
-        sys.stdout.write(f"\n{json.dumps(found)}\n")
+        sys.stdout.write(f"\n{json.dumps(outcome)}\n")
 
     assert worst_share(hostile) <= 1
-    assert told["exhausted"] > 0, "no budget was put to the test"
+    assert reported["exhausted"] > 0, "no budget was put to the test"

@@ -30,9 +30,9 @@ from trainer.contract import DirectiveKind, NodePhase
 JOBS = "/v1/fine_tuning/jobs"
 
 
-def with_budget(amount: str, then: str = "pause", nodes: int = 2) -> dict[str, Any]:
+def with_budget(amount: str, on_exhausted: str = "pause", nodes: int = 2) -> dict[str, Any]:
     """Return a request's infrastructure with a budget."""
-    return {"nodes": nodes, "budget": {"amount": amount, "on_exhausted": then}}
+    return {"nodes": nodes, "budget": {"amount": amount, "on_exhausted": on_exhausted}}
 
 
 async def start_job(world: World, **infrastructure: Any) -> tuple[str, list[ScriptedNode], int]:  # noqa: ANN401
@@ -51,9 +51,9 @@ async def train_on(world: World, nodes: list[ScriptedNode], number: int, minutes
 
 async def stop_nodes(world: World, job_id: str, nodes: list[ScriptedNode], number: int) -> None:
     """Let the nodes save and stop, and delete them."""
-    saved = committed(2, number, "stop")
-    await put_files(world.store, job_id, saved.path)
-    await commit(world, job_id, saved)
+    checkpoint = committed(2, number, "stop")
+    await put_files(world.store, job_id, checkpoint.path)
+    await commit(world, job_id, checkpoint)
     await say_all(nodes, NodePhase.STOPPED, number, step=2)
     await world.tick(20)
 
@@ -63,24 +63,24 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
 ) -> None:
     job, nodes, number = await start_job(world, **with_budget("40"))
     await train_on(world, nodes, number, minutes=92)
-    told = [(await node.hear()).kind for node in nodes]
+    directives = [(await node.hear()).kind for node in nodes]
     stopping = await world.job(job)
     await stop_nodes(world, job, nodes, number)
 
     paused = await world.job(job)
-    refused = await world.call("POST", f"{JOBS}/{job}/resume")
+    response = await world.call("POST", f"{JOBS}/{job}/resume")
 
-    assert told == [DirectiveKind.CHECKPOINT_AND_STOP] * 2
+    assert directives == [DirectiveKind.CHECKPOINT_AND_STOP] * 2
     assert stopping["status_reason"]["code"] == "budget_exhausted"
     assert (paused["status"], paused["phase"]) == ("queued", "paused")
     assert f"rekindle set {job} --budget" in paused["status_reason"]["message"]
     assert Decimal(paused["cost"]["spent"]) < 40
     assert (await world.attempts_of(job))[0]["outcome"] == "over_budget"
     assert await world.cloud.list_owned() == []
-    assert refused.status_code == 409
+    assert response.status_code == 409
 
-    more = {"infrastructure": {"budget": {"amount": "400"}}}
-    raised = await world.call("PATCH", f"{JOBS}/{job}", json=more)
+    fields = {"infrastructure": {"budget": {"amount": "400"}}}
+    raised = await world.call("PATCH", f"{JOBS}/{job}", json=fields)
     assert raised.status_code == 200, raised.text
     assert raised.json()["cost"]["budget"] == "400.0000"
     assert len(await boot(world, job)) == 2
@@ -89,15 +89,17 @@ async def test_a_job_whose_budget_is_used_up_saves_pauses_and_says_how_to_go_on(
 async def test_a_job_may_be_cancelled_rather_than_paused_when_money_runs_out(world: World) -> None:
     job, nodes, number = await start_job(world, **with_budget("40", "cancel"))
     await train_on(world, nodes, number, minutes=92)
-    told = await nodes[0].hear()
+    directive = await nodes[0].hear()
     await stop_nodes(world, job, nodes, number)
 
-    ended = await world.job(job)
+    job_view = await world.job(job)
 
-    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert ended["status"] == "cancelled"
-    assert "as budget.on_exhausted is cancel. Budget exhausted" in ended["status_reason"]["message"]
-    assert "raise it" not in ended["status_reason"]["message"]
+    assert directive.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert job_view["status"] == "cancelled"
+    assert (
+        "as budget.on_exhausted is cancel. Budget exhausted" in job_view["status_reason"]["message"]
+    )
+    assert "raise it" not in job_view["status_reason"]["message"]
 
 
 async def test_each_threshold_of_a_budget_is_one_event(world: World) -> None:
@@ -105,22 +107,22 @@ async def test_each_threshold_of_a_budget_is_one_event(world: World) -> None:
     for minutes in (170, 10, 105, 20):
         await train_on(world, nodes, number, minutes=minutes)
 
-    told = [c for c in await world.event_codes(job) if c.startswith("job.budget")]
+    budget_codes = [c for c in await world.event_codes(job) if c.startswith("job.budget")]
 
-    assert told == ["job.budget_threshold", "job.budget_threshold", "job.budget_exhausted"]
+    assert budget_codes == ["job.budget_threshold", "job.budget_threshold", "job.budget_exhausted"]
 
 
 async def test_nodes_that_hear_nothing_stop_while_the_budget_still_covers_it(world: World) -> None:
     _, nodes, number = await start_job(world, **with_budget("100"))
     await train_on(world, nodes, number, minutes=30)
-    answer = await nodes[0].say(NodePhase.RUNNING, number, step=1)
-    looked = world.clock()
+    response = await nodes[0].say(NodePhase.RUNNING, number, step=1)
+    looked_at = world.clock()
     world.clock.advance(minutes=10)
 
     much_later = await nodes[0].say(NodePhase.RUNNING, number, step=1)
 
-    allowed = (looked + world.parts.outage).timestamp()
-    assert answer.json()["stop_by"] <= allowed
+    allowed = (looked_at + world.parts.outage).timestamp()
+    assert response.json()["stop_by"] <= allowed
     assert much_later.json()["stop_by"] <= allowed  # nobody has looked at the money since
 
 
@@ -135,28 +137,28 @@ async def test_no_machines_are_asked_for_that_the_budget_does_not_cover_to_their
 
     await world.tick(25)
 
-    shown = await world.job(job)
+    view = await world.job(job)
     assert len(await world.attempts_of(job)) == 1
-    assert shown["phase"] == "paused"
-    assert "must be left to start machines" in shown["status_reason"]["message"]
+    assert view["phase"] == "paused"
+    assert "must be left to start machines" in view["status_reason"]["message"]
 
 
 async def test_a_job_whose_machines_azure_does_not_list_waits_until_azure_answers(
     world: World,
 ) -> None:
-    short = replace(world.pace, provisioning=timedelta(minutes=15))  # else money is up earlier
-    world.attempts = replace(world.attempts, pace=short)
+    pace = replace(world.pace, provisioning=timedelta(minutes=15))  # else money is up earlier
+    world.attempts = replace(world.attempts, pace=pace)
     job = await world.submit(infrastructure=with_budget("60"))
     world.cloud.fail_next = [CloudError("the secret has expired")] * 10_000
     await world.tick(80, seconds=180)
-    waiting = await world.job(job["id"])
+    pending_job = await world.job(job["id"])
     world.cloud.fail_next = []
     await world.tick(20, seconds=180)
 
-    assert waiting["status"] == "queued"
-    assert "reserved until other machines" in waiting["status_reason"]["message"]
-    told = await world.event_codes(job["id"])
-    assert not {"job.budget_exhausted", "job.budget_passed"} & set(told)
+    assert pending_job["status"] == "queued"
+    assert "reserved until other machines" in pending_job["status_reason"]["message"]
+    codes = await world.event_codes(job["id"])
+    assert not {"job.budget_exhausted", "job.budget_passed"} & set(codes)
     assert [a["state"] for a in await world.attempts_of(job["id"])][-1] == "starting"
 
 
@@ -166,14 +168,14 @@ async def test_the_jobs_of_a_project_share_its_budget(world: World) -> None:
     first, nodes, number = await start_job(world, nodes=2)
     second = await world.submit()
     await world.tick(3)
-    waiting = await world.job(second["id"])
+    pending_job = await world.job(second["id"])
 
     await train_on(world, nodes, number, minutes=56)
     sweep = ProjectBudgets(engine=world.engine, allowance=world.attempts.allowance, now=world.clock)
     stopped = await sweep.run_once()
     await world.tick(1, seconds=1)
 
-    assert "reserved until other machines" in waiting["status_reason"]["message"]
+    assert "reserved until other machines" in pending_job["status_reason"]["message"]
     assert stopped == [first]
     assert (await nodes[0].hear()).kind is DirectiveKind.CHECKPOINT_AND_STOP
     assert "job.budget_threshold" in await world.event_codes(first)
@@ -198,9 +200,9 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     spent = Decimal((await world.job(job))["cost"]["spent"])
 
     page = await world.call("GET", "/v1/organization/costs?bucket_width=1h")
-    other = await world.other_key()
-    theirs = await world.call(
-        "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other}"}
+    other_key = await world.other_key()
+    other_response = await world.call(
+        "GET", "/v1/organization/costs", headers={"authorization": f"Bearer {other_key}"}
     )
 
     report = page.json()
@@ -209,22 +211,24 @@ async def test_a_project_sees_what_its_jobs_cost_by_hour_and_what_that_saved(wor
     assert abs(Decimal(str(sum(amounts))) - spent) < Decimal("0.001")
     assert len(amounts) == 2
     assert report["saved_percent"] == 74.2
-    assert theirs.json()["total"] == "0.0000"
+    assert other_response.json()["total"] == "0.0000"
 
 
 async def test_a_price_that_moves_is_billed_from_then_on(world: World) -> None:
     job, nodes, number = await start_job(world, nodes=2)
     await train_on(world, nodes, number, minutes=60)
     before = Decimal((await world.job(job))["cost"]["spent"])
-    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
-    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+    higher_price = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(
+        engine=world.engine, prices=FixedPrices({SPOT: higher_price}), now=world.clock
+    )
 
-    changed = (await watch.run_once(), await watch.run_once())
+    counts = (await watch.run_once(), await watch.run_once())
     world.clock.advance(hours=1)
     after = Decimal((await world.job(job))["cost"]["spent"])
 
-    assert changed == (1, 0)
-    assert abs(after - before - 2 * dearer.hourly) < Decimal("0.001")
+    assert counts == (1, 0)
+    assert abs(after - before - 2 * higher_price.hourly) < Decimal("0.001")
 
 
 class PartlyAway(FixedPrices):
@@ -239,36 +243,38 @@ class PartlyAway(FixedPrices):
 async def test_a_price_that_cannot_be_read_holds_up_no_other_one(world: World) -> None:
     job, _, _ = await start_job(world, nodes=2)
     async with world.engine.begin() as conn:
-        gone = {"id": "att-x", "job_id": job, "number": 2, "region": "aaa"}
-        await add_attempt(conn, world.clock(), **gone, state="terminating", outcome="evicted")
-    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
-    watch = PriceWatch(engine=world.engine, prices=PartlyAway({SPOT: dearer}), now=world.clock)
+        values = {"id": "att-x", "job_id": job, "number": 2, "region": "aaa"}
+        await add_attempt(conn, world.clock(), **values, state="terminating", outcome="evicted")
+    higher_price = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly)
+    watch = PriceWatch(
+        engine=world.engine, prices=PartlyAway({SPOT: higher_price}), now=world.clock
+    )
 
     assert await watch.run_once() == 1
 
 
 @pytest.mark.parametrize(
-    ("state", "known", "dollars"),
+    ("state", "known_machines", "dollars"),
     [("terminating", 2, 0), ("running", 2, 0), ("provisioning", 0, 240)],
 )
 async def test_only_what_was_ordered_and_may_still_come_counts_as_unseen(
-    world: World, state: str, known: int, dollars: int
+    world: World, state: str, known_machines: int, dollars: int
 ) -> None:
     now = world.clock()
     job = str((await world.submit())["id"])
     long_ago, minutes = now - timedelta(hours=10), timedelta(minutes=5)
     async with world.engine.begin() as conn:
-        asked: dict[str, Any] = {"refills": 0, "refilled_at": now - minutes}
+        values: dict[str, Any] = {"refills": 0, "refilled_at": now - minutes}
         if state == "terminating":
-            asked |= {"refills": 1, "outcome": "evicted"}
+            values |= {"refills": 1, "outcome": "evicted"}
         facts = {"id": "att-x", "job_id": job, "instance_count": 3, "state": state, "seen_at": now}
-        await add_attempt(conn, long_ago, **facts, **asked)
-        vms = [f"vm-{number}" for number in range(known)]
+        await add_attempt(conn, long_ago, **facts, **values)
+        vms = [f"vm-{number}" for number in range(known_machines)]
         price = Price(hourly=Decimal(8), on_demand_hourly=Decimal(32))
-        seen = ledger.ExistingMachines(
+        machines = ledger.ExistingMachines(
             job_id=job, attempt_id="att-x", vm_ids=vms, price=price, since=long_ago
         )
-        await ledger.meter(conn, [seen], now)
+        await ledger.meter(conn, [machines], now)
         (hold,) = await caps.holds_of_job(conn, job)
 
     assert hold.unmetered(now) == dollars
@@ -280,22 +286,24 @@ async def test_machines_that_are_seen_once_their_price_has_moved_are_billed_at_t
     job = (await world.submit())["id"]
     await world.tick(3)  # Azure has taken the order, and no machine was seen yet
     world.clock.advance(minutes=3)
-    dearer = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly * 2)
-    watch = PriceWatch(engine=world.engine, prices=FixedPrices({SPOT: dearer}), now=world.clock)
+    higher_price = Price(hourly=PRICE.hourly * 2, on_demand_hourly=PRICE.on_demand_hourly * 2)
+    watch = PriceWatch(
+        engine=world.engine, prices=FixedPrices({SPOT: higher_price}), now=world.clock
+    )
 
-    looks = await world.attempts.claim(10)  # and so the price of now is read
+    claims = await world.attempts.claim(10)  # and so the price of now is read
     async with world.engine.connect() as conn:
         before = await ledger.of_job(conn, job)
-    changed = [await watch.run_once()]
-    for look in looks:
-        await look()
-    changed.append(await watch.run_once())
+    counts = [await watch.run_once()]
+    for claim in claims:
+        await claim()
+    counts.append(await watch.run_once())
 
     async with world.engine.connect() as conn:
-        billed = await ledger.of_job(conn, job)
-    assert (before, changed) == ([], [1, 0])
-    assert [(r.hourly, r.on_demand_hourly) for r in billed] == [
-        (dearer.hourly, dearer.on_demand_hourly)
+        ledger_rows = await ledger.of_job(conn, job)
+    assert (before, counts) == ([], [1, 0])
+    assert [(r.hourly, r.on_demand_hourly) for r in ledger_rows] == [
+        (higher_price.hourly, higher_price.on_demand_hourly)
     ] * 2
 
 
@@ -308,8 +316,8 @@ LOCAL = Allowance(
 @pytest.fixture
 async def local(world: World) -> AsyncIterator[World]:
     """Yield a world whose machines start in 15 seconds and are deleted within a minute."""
-    quick = replace(world.parts.plan_defaults, recovery_seconds=15.0)
-    world.parts = replace(world.parts, plan_defaults=quick, allowance=LOCAL)
+    defaults = replace(world.parts.plan_defaults, recovery_seconds=15.0)
+    world.parts = replace(world.parts, plan_defaults=defaults, allowance=LOCAL)
     world.attempts = replace(world.attempts, allowance=LOCAL)
     prepared = preparation(world.parts)
     world.jobs = replace(world.jobs, preparation=prepared, allowance=LOCAL)
@@ -328,9 +336,9 @@ async def test_a_job_of_twenty_cents_runs_on_a_budget_of_a_dollar(local: World) 
     await commit(local, job, result)
     await local.tick(8)
 
-    shown = await local.job(job)
-    assert shown["status"] == "succeeded"
-    assert Decimal("0.1") < Decimal(shown["cost"]["spent"]) < 1
+    view = await local.job(job)
+    assert view["status"] == "succeeded"
+    assert Decimal("0.1") < Decimal(view["cost"]["spent"]) < 1
     assert "job.budget_exhausted" not in await local.event_codes(job)
 
 
@@ -366,6 +374,6 @@ async def test_a_budget_that_did_not_hold_is_the_operators_matter_and_a_threshol
     async with world.engine.begin() as conn:
         await budgets.record_threshold(conn, job["id"], standing, reached, world.clock())
 
-    told = [vars(r) for r in caplog.records if r.getMessage() == "job.budget_passed"]
+    records = [vars(r) for r in caplog.records if r.getMessage() == "job.budget_passed"]
     passed = [("ERROR", job["id"])] if reached == budget.CAP_PASSED else []
-    assert [(line["levelname"], line["job"]) for line in told] == passed
+    assert [(line["levelname"], line["job"]) for line in records] == passed

@@ -22,9 +22,9 @@ JOBS = "/v1/fine_tuning/jobs"
 OFFERINGS = BOTH
 
 
-def until(world: World, **more: float) -> int:
+def until(world: World, **offset: float) -> int:
     """Unix seconds so long from now."""
-    return int((world.clock() + timedelta(**more)).timestamp())
+    return int((world.clock() + timedelta(**offset)).timestamp())
 
 
 async def request_job(world: World, **infrastructure: Any) -> dict[str, Any]:  # noqa: ANN401
@@ -32,16 +32,16 @@ async def request_job(world: World, **infrastructure: Any) -> dict[str, Any]:  #
     body: dict[str, Any] = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
     body |= {"infrastructure": {"nodes": 2, **infrastructure}}
     body |= {"training": {"checkpoint_seconds": 3600}}  # an eviction loses half an hour
-    answer = await world.call("POST", JOBS, json=body)
-    return {**answer.json(), "http": answer.status_code}
+    response = await world.call("POST", JOBS, json=body)
+    return {**response.json(), "http": response.status_code}
 
 
 async def run_late(
     world: World,
-    **more: Any,  # noqa: ANN401 - JSON
+    **fields: Any,  # noqa: ANN401 - JSON
 ) -> tuple[dict[str, Any], list[ScriptedNode], int]:
     """Return a job on Spot that has done one step when 30 minutes of its 4 hours are left."""
-    job = await request_job(world, deadline=until(world, hours=4), **more)
+    job = await request_job(world, deadline=until(world, hours=4), **fields)
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
     world.clock.advance(hours=3, minutes=30)
@@ -52,13 +52,13 @@ async def run_late(
 async def test_a_deadline_that_even_on_demand_misses_is_refused_with_one_that_would_do(
     world: World,
 ) -> None:
-    refused = await request_job(world, deadline=until(world, minutes=5))
-    taken = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
+    response = await request_job(world, deadline=until(world, minutes=5))
+    accepted = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
 
-    assert refused["http"] == 400
-    assert refused["error"]["code"] == "deadline_too_soon"
-    assert "(2026-11-20 12:20 UTC) or later" in refused["error"]["message"]
-    assert taken["http"] == 200
+    assert response["http"] == 400
+    assert response["error"]["code"] == "deadline_too_soon"
+    assert "(2026-11-20 12:20 UTC) or later" in response["error"]["message"]
+    assert accepted["http"] == 200
 
 
 @pytest.mark.parametrize(("less", "fits"), [("0", True), ("0.01", False)])
@@ -80,13 +80,13 @@ async def test_an_option_fits_the_budget_that_it_says_it_needs_and_no_smaller_on
 async def test_a_job_that_spot_would_make_late_goes_on_on_demand(world: World) -> None:
     job, nodes, number = await run_late(world)
     await world.tick(2, seconds=1)
-    told = await nodes[0].hear()
+    directive = await nodes[0].hear()
     await stop_nodes(world, job["id"], nodes, number)
 
-    placed = await world.attempts_of(job["id"])
+    attempts = await world.attempts_of(job["id"])
 
-    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert [a["capacity"] for a in placed] == ["spot", "on_demand"]
+    assert directive.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert [a["capacity"] for a in attempts] == ["spot", "on_demand"]
     assert "job.deadline_at_risk" in await world.event_codes(job["id"])
 
 
@@ -121,8 +121,8 @@ async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_ev
     world.clock.advance(seconds=61)
     await world.tick(8)
 
-    placed = await world.attempts_of(job["id"])
-    assert [a["capacity"] for a in placed] == ["spot", "spot"]
+    attempts = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in attempts] == ["spot", "spot"]
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
 
 
@@ -131,36 +131,36 @@ async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(worl
     job = await request_job(world, deadline=until(world, minutes=5), on_deadline_risk="notify")
     await world.tick(6)
 
-    told = await world.job(job["id"])
+    view = await world.job(job["id"])
     assert {a["capacity"] for a in await world.attempts_of(job["id"])} == {"spot"}
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
-    assert "refused once" in told["status_reason"]["message"]
-    assert told["status_reason"]["next_try_at"] is not None
+    assert "refused once" in view["status_reason"]["message"]
+    assert view["status_reason"]["next_try_at"] is not None
 
 
 async def test_a_job_to_be_cancelled_when_late_is_cancelled_in_the_queue_too(world: World) -> None:
     queue = admissions(world)
-    await set_region_quota(world, queue, machines=2, others=2)
+    await set_region_quota(world, queue, machines=2, other_machines=2)
     job = await request_job(world, deadline=until(world, hours=2), on_deadline_risk="cancel")
     await run_queue(world, queue, times=4)
-    waiting = await world.job(job["id"])
+    pending_job = await world.job(job["id"])
     world.clock.advance(hours=1, minutes=51)
     await run_queue(world, queue, times=4)
 
-    assert waiting["queue"]["code"] == "region_cores"
+    assert pending_job["queue"]["code"] == "region_cores"
     assert (await world.job(job["id"]))["status"] == "cancelled"
     assert await world.attempts_of(job["id"]) == []
 
 
 async def test_a_change_of_terms_is_an_event_and_null_lifts_a_term(world: World) -> None:
     job = await request_job(world, budget={"amount": "100"}, deadline=until(world, hours=9))
-    news = {"infrastructure": {"budget": None}, "metadata": {"team": "red"}}
-    changed = await world.call("PATCH", f"{JOBS}/{job['id']}", json=news)
+    change = {"infrastructure": {"budget": None}, "metadata": {"team": "red"}}
+    response = await world.call("PATCH", f"{JOBS}/{job['id']}", json=change)
 
-    shown = changed.json()
-    assert shown["infrastructure"]["budget"] is None
-    assert shown["infrastructure"]["deadline"] == job["infrastructure"]["deadline"]
-    assert shown["metadata"] == {"team": "red"}
+    changed_job = response.json()
+    assert changed_job["infrastructure"]["budget"] is None
+    assert changed_job["infrastructure"]["deadline"] == job["infrastructure"]["deadline"]
+    assert changed_job["metadata"] == {"team": "red"}
     assert "job.changed" in await world.event_codes(job["id"])
 
 
@@ -168,10 +168,10 @@ async def test_a_job_stays_on_spot_where_its_budget_does_not_cover_on_demand(wor
     job, _, _ = await run_late(world, budget={"amount": "100"})
     await world.tick(3, seconds=31)
 
-    told = [e["message"] for e in await world.events(job["id"], "job.deadline_at_risk")]
-    assert len(told) == 1
-    assert "would meet it, but: budget exhausted: " in told[0]
-    assert "The job stays on Spot" in told[0]
+    messages = [e["message"] for e in await world.events(job["id"], "job.deadline_at_risk")]
+    assert len(messages) == 1
+    assert "would meet it, but: budget exhausted: " in messages[0]
+    assert "The job stays on Spot" in messages[0]
     assert [a["state"] for a in await world.attempts_of(job["id"])] == ["running"]
 
 
@@ -181,8 +181,8 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
     job = await request_job(world, deadline=until(world, minutes=40))  # too little time to try Spot
     nodes = await boot(world, job["id"])
     number = await train(world, nodes, step=1)
-    slow = replace(metrics(1), seconds=1800.0)
-    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(slow,))
+    measurement = replace(metrics(1), seconds=1800.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, metrics=(measurement,))
     more_time = {"infrastructure": {"deadline": until(world, hours=90)}}
     await world.call("PATCH", f"{JOBS}/{job['id']}", json=more_time)
 
@@ -195,19 +195,19 @@ async def test_a_job_on_demand_goes_back_to_spot_once_azure_has_said_twice_that_
         capacity.append("job.back_to_spot" in await world.event_codes(job["id"]))
         world.clock.advance(minutes=12)
         await say_all(nodes, NodePhase.RUNNING, number, step=1)
-    told = await nodes[0].hear()
+    directive = await nodes[0].hear()
     await stop_nodes(world, job["id"], nodes, number)
 
-    placed = await world.attempts_of(job["id"])
+    attempts = await world.attempts_of(job["id"])
     assert capacity == [False, True]
-    assert told.kind is DirectiveKind.CHECKPOINT_AND_STOP
-    assert [a["capacity"] for a in placed] == ["on_demand", "spot"]
-    assert placed[0]["reason"].startswith(RETURNS_TO_SPOT)
+    assert directive.kind is DirectiveKind.CHECKPOINT_AND_STOP
+    assert [a["capacity"] for a in attempts] == ["on_demand", "spot"]
+    assert attempts[0]["reason"].startswith(RETURNS_TO_SPOT)
     assert (await world.event_codes(job["id"])).count("job.back_to_spot") == 1
     await train(world, await boot(world, job["id"]), step=3)
     async with world.engine.connect() as conn:
-        known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
-    assert known.returned == (1, 1)
+        history = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
+    assert history.returned == (1, 1)
 
 
 async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> None:
@@ -221,11 +221,11 @@ async def test_what_spot_answered_is_known_to_the_next_choice(world: World) -> N
     world.clock.advance(hours=2)
 
     async with world.engine.connect() as conn:
-        known = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
+        history = await machine_history.capacity_history(conn, BOTH, 2, world.clock())
 
-    assert sum(known.outages.hours) == pytest.approx(2.0, abs=0.05)
-    assert known.is_outage_start_observed
-    assert abs(known.last_unavailable[SPOT] - refused_at) < timedelta(minutes=1)
+    assert sum(history.outages.hours) == pytest.approx(2.0, abs=0.05)
+    assert history.is_outage_start_observed
+    assert abs(history.last_unavailable[SPOT] - refused_at) < timedelta(minutes=1)
 
 
 async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world: World) -> None:
@@ -233,14 +233,14 @@ async def test_spot_is_left_once_where_on_demand_turns_out_to_be_sold_out(world:
     job, nodes, number = await run_late(world)
     await world.tick(2, seconds=1)
     await stop_nodes(world, job["id"], nodes, number)
-    again = await boot(world, job["id"])
-    number = await train(world, again, step=3)
+    new_nodes = await boot(world, job["id"])
+    number = await train(world, new_nodes, step=3)
     world.clock.advance(minutes=2)  # on demand may be asked for again
-    await say_all(again, NodePhase.RUNNING, number, step=3)
+    await say_all(new_nodes, NodePhase.RUNNING, number, step=3)
     await world.tick(3, seconds=31)
 
-    placed = await world.attempts_of(job["id"])
-    assert [a["capacity"] for a in placed] == ["spot", "on_demand", "spot"]
-    assert [a["outcome"] for a in placed][1:] == ["no_capacity", None]
-    assert placed[-1]["state"] == "running"
+    attempts = await world.attempts_of(job["id"])
+    assert [a["capacity"] for a in attempts] == ["spot", "on_demand", "spot"]
+    assert [a["outcome"] for a in attempts][1:] == ["no_capacity", None]
+    assert attempts[-1]["state"] == "running"
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1

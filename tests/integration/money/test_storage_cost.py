@@ -66,8 +66,8 @@ async def make_model(world: World, tier: AccessTier) -> tuple[str, list[str]]:
 
 async def move_model(world: World, job: str, **request: str) -> Decimal:
     """Move the model; return what is charged for it."""
-    answer = await world.call("POST", f"{JOBS}/{job}/model/tier", json=request)
-    return Decimal(body(answer)["cost"]["charged"])
+    response = await world.call("POST", f"{JOBS}/{job}/model/tier", json=request)
+    return Decimal(body(response)["cost"]["charged"])
 
 
 async def paid_charges(world: World, job: str) -> Decimal:
@@ -92,7 +92,7 @@ async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world
     assert before["final"]  # of machines: storage goes on
     world.clock.advance(hours=730)
     after = await read_cost(world, job)
-    listed = body(await world.call("GET", JOBS))["data"][0]["cost"]["spent"]
+    spent_in_list = body(await world.call("GET", JOBS))["data"][0]["cost"]["spent"]
 
     stored = sum(b.size for b in await world.store.list_stored(job))
     month = stored * DEAR.tiers[AccessTier.HOT].month / GIB
@@ -105,34 +105,34 @@ async def test_what_lies_there_costs_by_the_month_and_is_in_what_was_spent(world
         Decimal(before["spent"]) - Decimal(before["storage"]), abs=Decimal("0.0002")
     )
     assert after["saved"] == before["saved"]
-    assert listed == after["spent"]
+    assert spent_in_list == after["spent"]
 
 
 async def test_two_replicas_and_a_repeated_look_count_nothing_twice(world: World) -> None:
     job = await finish_job(world)
 
-    looked = await asyncio.gather(*(make_meters(world, PRICES).run_once() for _ in range(4)))
+    counts = await asyncio.gather(*(make_meters(world, PRICES).run_once() for _ in range(4)))
     world.clock.advance(days=2)
-    again = await asyncio.gather(*(make_meters(world, PRICES).run_once() for _ in range(4)))
+    repeated = await asyncio.gather(*(make_meters(world, PRICES).run_once() for _ in range(4)))
 
-    assert (sum(looked), sum(again)) == (1, 1)
+    assert (sum(counts), sum(repeated)) == (1, 1)
     (row,) = await read_ledger(world, job)
     assert (row.tier, row.ended_at) == (AccessTier.HOT, None)
 
 
 async def test_a_look_that_comes_too_late_writes_nothing(world: World) -> None:
     job = await finish_job(world)
-    slow, quick = make_meters(world, PRICES), make_meters(world, PRICES)
+    slow_meters, quick_meters = make_meters(world, PRICES), make_meters(world, PRICES)
 
     async with world.engine.begin() as conn:
-        (late,) = await storage_cost.claim_due(conn, world.clock(), 1)
+        (claim,) = await storage_cost.claim_due(conn, world.clock(), 1)
     world.clock.advance(seconds=30)  # the lease is over
-    assert await quick.run_once() == 1
+    assert await quick_meters.run_once() == 1
     with pytest.raises(Exception, match="storage_meters"):
         async with world.engine.begin() as conn:
-            await storage_cost.record(conn, late, [], world.clock(), world.clock())
+            await storage_cost.record(conn, claim, [], world.clock(), world.clock())
 
-    assert await slow.run_once() == 0
+    assert await slow_meters.run_once() == 0
     assert len(await read_ledger(world, job)) == 1
 
 
@@ -175,44 +175,46 @@ async def test_a_request_that_was_replaced_half_way_costs_what_has_moved(dear: W
 
 
 async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: World) -> None:
-    (early, _), (late, _) = [await make_model(dear, AccessTier.ARCHIVE) for _ in range(2)]
+    (early_job, _), (late_job, _) = [await make_model(dear, AccessTier.ARCHIVE) for _ in range(2)]
     dear.store.slow_archive = True
-    await move_model(dear, early, tier="hot")
-    for blob in await dear.store.list_stored(early, "models/"):
-        await dear.store.delete(early, blob.name)
-    charge = await move_model(dear, late, tier="hot")
+    await move_model(dear, early_job, tier="hot")
+    for blob in await dear.store.list_stored(early_job, "models/"):
+        await dear.store.delete(early_job, blob.name)
+    charge = await move_model(dear, late_job, tier="hot")
     await carry_out(dear)
-    for blob in await dear.store.list_stored(late, "models/"):
-        await dear.store.delete(late, blob.name)
+    for blob in await dear.store.list_stored(late_job, "models/"):
+        await dear.store.delete(late_job, blob.name)
     dear.clock.advance(minutes=6)
     await carry_out(dear)
 
     assert charge > 0
-    assert [await paid_charges(dear, job) for job in (early, late)] == [0, charge]
+    assert [await paid_charges(dear, job) for job in (early_job, late_job)] == [0, charge]
 
 
 async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:
     job, files = await make_model(dear, AccessTier.HOT)
 
     async def named() -> tuple[str, str]:
-        lying = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
-        return lying["a_month"], (await read_cost(dear, job))["storage_a_month"]
+        storage_view = body(await dear.call("GET", f"{JOBS}/{job}/storage"))
+        return storage_view["a_month"], (await read_cost(dear, job))["storage_a_month"]
 
-    begun = await named()
+    initial = await named()
     await make_meters(dear, PRICES).run_once()
     metered = await named()
     await dear.store.set_tier(job, files[0], AccessTier.COOL)  # the meter has not seen it yet
     moved = await named()
 
-    assert begun[0] == begun[1]
+    assert initial[0] == initial[1]
     assert metered[0] == metered[1] != "0.0000"
     assert moved[0] == moved[1]
 
 
 async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) -> None:
     job, files = await make_model(dear, AccessTier.ARCHIVE)
-    lying = {b.name: b for b in await dear.store.list_stored(job, "models/")}
-    standard, high = (quote_rehydration([lying[files[1]]], p, DEAR).cost for p in ArchivePriority)
+    blobs = {b.name: b for b in await dear.store.list_stored(job, "models/")}
+    standard_cost, high_cost = (
+        quote_rehydration([blobs[files[1]]], p, DEAR).cost for p in ArchivePriority
+    )
     dear.store.slow_archive = True
     before = await move_model(dear, job, tier="hot")
     await carry_out(dear)
@@ -220,11 +222,11 @@ async def test_hurrying_costs_more_for_what_is_not_back_yet_only(dear: World) ->
     await dear.store.set_tier(job, files[0], AccessTier.HOT)  # the first is back
 
     after = await move_model(dear, job, tier="hot", priority="high")
-    again = await move_model(dear, job, tier="hot", priority="high")
+    repeated = await move_model(dear, job, tier="hot", priority="high")
 
-    assert high > 2 * standard
-    assert after - before == pytest.approx(high - standard, abs=ROUNDED)
-    assert again == after == await paid_charges(dear, job)
+    assert high_cost > 2 * standard_cost
+    assert after - before == pytest.approx(high_cost - standard_cost, abs=ROUNDED)
+    assert repeated == after == await paid_charges(dear, job)
 
 
 async def carry_out(world: World) -> None:
@@ -238,11 +240,11 @@ async def test_what_is_gone_costs_nothing_any_more(world: World) -> None:
     await world.store.delete_container(job)
     world.clock.advance(days=1)
     await make_meters(world, PRICES).run_once()
-    then = (await read_cost(world, job))["storage"]
+    storage = (await read_cost(world, job))["storage"]
     world.clock.advance(days=9)
 
-    shown = await read_cost(world, job)
-    assert (shown["storage"], shown["storage_a_month"]) == (then, "0.0000")
+    cost = await read_cost(world, job)
+    assert (cost["storage"], cost["storage_a_month"]) == (storage, "0.0000")
 
 
 @dataclass
@@ -272,9 +274,9 @@ async def test_a_job_that_goes_on_is_looked_at_hourly_and_one_that_is_over_daily
 ) -> None:
     await finish_job(world)
     await start_with_checkpoints(world)
-    looked = []
+    counts = []
     for hours in (0, 1, 1, 22):
         world.clock.advance(hours=hours, seconds=1)
-        looked.append(await make_meters(world).run_once())
+        counts.append(await make_meters(world).run_once())
 
-    assert looked == [2, 1, 1, 2]
+    assert counts == [2, 1, 1, 2]

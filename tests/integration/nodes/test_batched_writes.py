@@ -71,7 +71,7 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
         claims = await claim_three(conn, clock)
     writes = Writes(engine=engine, now=clock)
 
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(
             writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED))
             for claim, row in claims
@@ -79,7 +79,7 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
         return_exceptions=True,
     )
 
-    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    assert [type(d) for d in results] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = {n: await attempts.find(conn, f"att-{n}") for n in SOME}
         assert await jobs_with_event(conn, "attempt.terminating") == {"job-1", "job-3"}
@@ -88,34 +88,36 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
     assert {claim.row_id for claim, _ in hinted} >= {"job-1", "job-3"}
 
 
-@pytest.mark.parametrize("then", [Harm.FAILS, Harm.LOST, Harm.LATE])
+@pytest.mark.parametrize("second_harm", [Harm.FAILS, Harm.LOST, Harm.LATE])
 async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
-    engine: AsyncEngine, clock: Clock, then: Harm
+    engine: AsyncEngine, clock: Clock, second_harm: Harm
 ) -> None:
     async with engine.begin() as conn:
         claims = await claim_three(conn, clock, taken_over="")
-    hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
+    hook = Hook(at=1, harm=Harm.DEADLOCK, then=second_harm)
     struck = Writes(engine=HookedEngine(engine, hook), now=clock)
     sound = Writes(engine=engine, now=clock)
-    doing = asyncio.ensure_future(_evict(struck, claims))
+    eviction = asyncio.ensure_future(_evict(struck, claims))
 
-    if then is Harm.LATE:
+    if second_harm is Harm.LATE:
         await hook.stopped.wait()
         clock.advance(seconds=60)
         async with engine.begin() as conn:
-            others = await attempts.claim_due(conn, clock(), 10)
-        await _evict(sound, [(c, r) for c, r in others if r.state is AttemptState.RUNNING])
+            late_claims = await attempts.claim_due(conn, clock(), 10)
+        await _evict(sound, [(c, r) for c, r in late_claims if r.state is AttemptState.RUNNING])
         hook.stalled.clear()
         hook.released.set()
-    done = await doing
-    again = [c for c, d in zip(claims, done, strict=True) if isinstance(d, OperationalError)]
-    await _evict(sound, again)
+    results = await eviction
+    failed_claims = [
+        c for c, d in zip(claims, results, strict=True) if isinstance(d, OperationalError)
+    ]
+    await _evict(sound, failed_claims)
 
     assert hook.struck
-    if then is Harm.LATE:  # the third waited behind the second, beyond its own lease
-        assert [type(d) for d in done] == [type(None), LeaseLost, LeaseLost]
+    if second_harm is Harm.LATE:  # the third waited behind the second, beyond its own lease
+        assert [type(d) for d in results] == [type(None), LeaseLost, LeaseLost]
     else:
-        assert [type(d) for d in done] == [type(None), OperationalError, type(None)]
+        assert [type(d) for d in results] == [type(None), OperationalError, type(None)]
     async with engine.connect() as conn:
         codes = select(tables.events.c.job_id).where(tables.events.c.code == "attempt.terminating")
         assert sorted((await conn.execute(codes)).scalars()) == [f"job-{n}" for n in SOME]
@@ -137,50 +139,51 @@ async def test_in_a_batch_only_the_halt_of_a_lost_lease_is_not_written(
     async with engine.begin() as conn:
         for claim, row in await claim_three(conn, clock):
             node = await add_node(conn, clock(), "vm-1", row.id)
-            made = generation(1, [node], row.id)
-            made = type(made)(**vars(made) | {"job_id": row.job_id})
-            await generations.begin_all(conn, [made], (), clock())
+            generation_row = generation(1, [node], row.id)
+            generation_row = type(generation_row)(**vars(generation_row) | {"job_id": row.job_id})
+            await generations.begin_all(conn, [generation_row], (), clock())
             step = HaltGeneration(
                 kind=GIVE_UP.kind, node_ids=(node.node_id,), reason=GIVE_UP.reason
             )
-            halts.append(Halting(claim=claim, row=row, generation=made, step=step))
+            halts.append(Halting(claim=claim, row=row, generation=generation_row, step=step))
     writes = Writes(engine=engine, now=clock)
 
-    done = await asyncio.gather(*(writes.halt(h) for h in halts), return_exceptions=True)
+    results = await asyncio.gather(*(writes.halt(h) for h in halts), return_exceptions=True)
 
-    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    assert [type(d) for d in results] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
-        found = await nodes.of_attempts(conn, [f"att-{n}" for n in SOME])
+        records = await nodes.of_attempts(conn, [f"att-{n}" for n in SOME])
         assert await jobs_with_event(conn, "generation.halted") == {"job-1", "job-3"}
-    kinds = [str(found[f"att-{n}"][0].directive_kind) for n in SOME]
+    kinds = [str(records[f"att-{n}"][0].directive_kind) for n in SOME]
     assert kinds == ["stop", "carry_on", "stop"]
 
 
 async def test_in_a_batch_only_the_generation_of_a_lost_lease_does_not_open(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    none, saved = Head(generation=0), Head(generation=1, checkpoints=(checkpoint(40),))
+    empty_head, saved_head = Head(generation=0), Head(generation=1, checkpoints=(checkpoint(40),))
     async with engine.begin() as conn:
         claims = await claim_three(conn, clock)
         await conn.execute(update(tables.jobs).values(run_spec_sha256="as pinned"))
-        made = {row.id: await add_node(conn, clock(), "vm-" + row.id, row.id) for _, row in claims}
-        first = [replace(generation(1, [made["att-3"]], "att-3"), job_id="job-3")]
+        nodes_by_attempt = {
+            row.id: await add_node(conn, clock(), "vm-" + row.id, row.id) for _, row in claims
+        }
+        first = [replace(generation(1, [nodes_by_attempt["att-3"]], "att-3"), job_id="job-3")]
         await generations.begin_all(conn, first, (), clock())
-        c = tables.nodes.c
-        told = update(tables.nodes).where(c.attempt_id == "att-3").values(generation=1, step=47)
-        await conn.execute(told)
+        of_third = tables.nodes.c.attempt_id == "att-3"
+        await conn.execute(update(tables.nodes).where(of_third).values(generation=1, step=47))
     store = MemoryStore()
-    for job_id, head in (("job-1", none), ("job-2", none), ("job-3", saved)):
+    for job_id, head in (("job-1", empty_head), ("job-2", empty_head), ("job-3", saved_head)):
         await store.create_container(job_id)
         await store.write(job_id, HEAD, head.to_json().encode())
-    opens = GenerationOpener(engine=engine, store=store, now=clock)
+    opener = GenerationOpener(engine=engine, store=store, now=clock)
 
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(
-            opens.open(
+            opener.open(
                 claim,
                 row,
-                OpenGeneration(nodes=(node_view(made[row.id], present=True),)),
+                OpenGeneration(nodes=(node_view(nodes_by_attempt[row.id], present=True),)),
                 AttemptView(scale_set=None),
                 1 if row.job_id == "job-3" else 0,
             )
@@ -189,19 +192,21 @@ async def test_in_a_batch_only_the_generation_of_a_lost_lease_does_not_open(
         return_exceptions=True,
     )
 
-    assert [type(d) for d in done] == [bool, LeaseLost, bool]
+    assert [type(d) for d in results] == [bool, LeaseLost, bool]
     async with engine.connect() as conn:
-        begun = {n: await generations.of_job(conn, f"job-{n}") for n in SOME}
-        again = await jobs.find(conn, "job-3")
+        rows_by_job = {n: await generations.of_job(conn, f"job-{n}") for n in SOME}
+        job = await jobs.find(conn, "job-3")
         assert await jobs_with_event(conn, "generation.opened") == {"job-1", "job-3"}
         assert await jobs_with_event(conn, "checkpoint.committed") == {"job-3"}
-    assert {n: [o.generation.number for o in of] for n, of in begun.items()} == {
+    assert {
+        n: [o.generation.number for o in rows_of_job] for n, rows_of_job in rows_by_job.items()
+    } == {
         "1": [1],
         "2": [],
         "3": [1, 2],
     }
-    assert again is not None
-    assert (again.lost_steps, again.progress["step"]) == (7, 40)
+    assert job is not None
+    assert (job.lost_steps, job.progress["step"]) == (7, 40)
 
 
 async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
@@ -213,11 +218,11 @@ async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
         claims = sorted(await jobs.claim_due(conn, clock(), 10), key=lambda claim: claim[1].id)
         j = tables.jobs
         await conn.execute(update(j).where(j.c.id == "job-2").values(lease_token="another"))
-    to = (JobState.RECOVERING, JobState.RECOVERING, JobState.CANCELLED)
-    steps = [MoveJob(to=state, reason="why") for state in to]
+    states = (JobState.RECOVERING, JobState.RECOVERING, JobState.CANCELLED)
+    steps = [MoveJob(to=state, reason="why") for state in states]
     writes = Writes(engine=engine, now=clock)
 
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(
             writes.move_job(ClaimedJobMove(claim=claim, job=job, step=step))
             for (claim, job), step in zip(claims, steps, strict=True)
@@ -225,7 +230,7 @@ async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
         return_exceptions=True,
     )
 
-    assert [type(d) for d in done] == [type(None), LeaseLost, type(None)]
+    assert [type(d) for d in results] == [type(None), LeaseLost, type(None)]
     async with engine.connect() as conn:
         rows = [await jobs.find(conn, f"job-{n}") for n in SOME]
         assert await jobs_with_event(conn, "job.recovering") == {"job-1"}
@@ -236,9 +241,9 @@ async def test_in_a_batch_of_jobs_only_the_one_with_a_lost_lease_does_not_move(
     ]
 
 
-def second_heartbeat(phase: NodePhase, **more: Any) -> Heartbeat:  # noqa: ANN401 - members
+def second_heartbeat(phase: NodePhase, **members: Any) -> Heartbeat:  # noqa: ANN401 - members
     """Return the second heartbeat of a node of generation 1."""
-    values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | more
+    values = {"epoch": 1, "seq": 2, "generation": 1, "step": 3, "free_port": 29500} | members
     return Heartbeat(phase=phase, **values)
 
 
@@ -249,22 +254,24 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
     async with engine.begin() as conn:
         await add_job(conn, clock(), state="running")
         await add_attempt(conn, clock())
-        made = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
-        await generations.begin_all(conn, [generation(1, made)], (), clock())
+        node_records = [await add_node(conn, clock(), f"vm-{n}") for n in SOME]
+        await generations.begin_all(conn, [generation(1, node_records)], (), clock())
         (claim, _), = await attempts.claim_due(conn, clock(), 10)  # fmt: skip
-    hearing = HeartbeatBatcher(engine)
+    batcher = HeartbeatBatcher(engine)
 
-    first, second, old, *nobody = await asyncio.gather(
-        hearing.record(
-            made[0].node_id, second_heartbeat(NodePhase.RUNNING, eviction=notice), clock()
+    first, second, old, *unreached = await asyncio.gather(
+        batcher.record(
+            node_records[0].node_id, second_heartbeat(NodePhase.RUNNING, eviction=notice), clock()
         ),
-        hearing.record(made[1].node_id, second_heartbeat(NodePhase.STOPPED), clock()),
-        hearing.record(made[2].node_id, second_heartbeat(NodePhase.RUNNING, epoch=9), clock()),
-        hearing.record("node-of-nobody", second_heartbeat(NodePhase.STOPPED), clock()),
+        batcher.record(node_records[1].node_id, second_heartbeat(NodePhase.STOPPED), clock()),
+        batcher.record(
+            node_records[2].node_id, second_heartbeat(NodePhase.RUNNING, epoch=9), clock()
+        ),
+        batcher.record("node-of-nobody", second_heartbeat(NodePhase.STOPPED), clock()),
         return_exceptions=True,
     )
 
-    assert [type(a) for a in (first, second, old, *nobody)] == [
+    assert [type(a) for a in (first, second, old, *unreached)] == [
         NodeAnswer,
         NodeAnswer,
         StaleEpoch,
@@ -274,8 +281,11 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
         after = {r.node_id: r for r in await nodes.of_attempt(conn, "att-1")}
         (event,) = await events.newest(conn, "job", after=None, limit=10) or []
         hints = (await conn.execute(select(tables.attempts.c.hints))).scalar_one()
-    evicting = [after[node.node_id].evicting for node in made]
-    assert (evicting, after[made[1].node_id].phase) == ([True, False, False], NodePhase.STOPPED)
+    evicting = [after[node.node_id].evicting for node in node_records]
+    assert (evicting, after[node_records[1].node_id].phase) == (
+        [True, False, False],
+        NodePhase.STOPPED,
+    )
     assert event.code == "node.eviction_notice"
     assert hints > claim.hints
 
@@ -283,13 +293,13 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
 async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    kept = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already
+    reserved = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already
     async with engine.begin() as conn:
         await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
         await quotas.record_usage(
             conn, SPOT.region, 3 * CORES, CORES, clock()
         )  # one is somebody else's
-        for n, cores in kept.items():
+        for n, cores in reserved.items():
             await add_job(conn, clock(), id=f"job-{n}")
             gang = Gang(
                 job_id=f"job-{n}",
@@ -300,6 +310,6 @@ async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(
             )
             if n != "4":
                 await queue.admit_at_once(conn, gang, clock(), SPOT.region, cores)
-        asks = {f"job-{n}": (SPOT, 1) for n in kept}
+        demands = {f"job-{n}": (SPOT, 1) for n in reserved}
 
-        assert await admission.find_jobs_with_room(conn, asks, clock()) == {"job-1", "job-2"}
+        assert await admission.find_jobs_with_room(conn, demands, clock()) == {"job-1", "job-2"}

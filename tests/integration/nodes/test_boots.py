@@ -45,9 +45,9 @@ async def report_boot(
 
 
 async def read_log(world: World, job: str, **query: str | int) -> str:
-    answer = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/logs", params=query)
-    assert answer.status_code == 200, answer.text
-    return answer.text
+    response = await world.call("GET", f"/v1/fine_tuning/jobs/{job}/logs", params=query)
+    assert response.status_code == 200, response.text
+    return response.text
 
 
 async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_says_what_to_do(
@@ -55,11 +55,11 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    answer = await report_boot(world, attempt["id"], f"{REFUSED}\n" * 10)
+    response = await report_boot(world, attempt["id"], f"{REFUSED}\n" * 10)
     await world.tick(2)
     failed = await world.job(job)
 
-    assert answer.status_code == 204
+    assert response.status_code == 204
     assert failed["status"] == "failed"
     assert failed["error"]["code"] == "boot_failed"
     assert "The machines cannot boot: rk-1_0, pull_image" in failed["error"]["message"]
@@ -70,18 +70,18 @@ async def test_a_sign_in_that_is_refused_fails_the_job_after_one_attempt_and_say
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "message"),
     [
         (f"{REFUSED}\n" * 9, "failed"),  # a fresh identity may be refused for two minutes
         (f"{REFUSED}\n" * 9 + SLOW, "gave_up"),
     ],
 )
 async def test_transient_boot_failures_are_events_and_retried(
-    world: World, text: str, said: str
+    world: World, text: str, message: str
 ) -> None:
     job = str((await world.submit())["id"])
     attempt = await machines_up(world, job)
-    await report_boot(world, attempt["id"], text, said=said)
+    await report_boot(world, attempt["id"], text, said=message)
     await world.tick(2)
 
     assert (await world.attempts_of(job))[-1]["state"] == "starting"
@@ -157,16 +157,16 @@ async def test_each_boot_phase_and_each_failure_of_a_machine_is_one_event(world:
         for phase in ("pull_image", "await_driver"):
             await report_boot(world, attempt, said="begun", phase=phase, machine=machine)
         await report_boot(world, attempt, SLOW, said="failed", machine=machine)
-    told = await world.event_codes(job)
+    codes = await world.event_codes(job)
 
-    assert told.count("node.booting") == 2
-    assert told.count("node.boot_failed") == 2
+    assert codes.count("node.booting") == 2
+    assert codes.count("node.boot_failed") == 2
 
 
 async def test_bytes_of_any_kind_are_kept_as_text(world: World) -> None:
     job = str((await world.submit())["id"])
     attempt = (await machines_up(world, job))["id"]
-    answer = await report_boot(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
+    response = await report_boot(world, attempt, b"\0\xff\xed\xa0\x80 docker\x1b[2J", said="failed")
 
-    assert answer.status_code == 204
+    assert response.status_code == 204
     assert "node.boot_failed" in await world.event_codes(job)

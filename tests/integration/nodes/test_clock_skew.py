@@ -34,26 +34,26 @@ from tests.world import SPOT, World
 async def test_a_replica_whose_clock_was_ahead_holds_up_no_list(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
-    ahead = Lister(engine=engine, cloud=cloud, interval=EVERY, now=wrong)
+    cloud, wrong_clock = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
+    skewed = Lister(engine=engine, cloud=cloud, interval=EVERY, now=wrong_clock)
     right = Lister(engine=engine, cloud=cloud, interval=EVERY, now=clock)
-    await ahead.run_once()
+    await skewed.run_once()
     await right.run_once()
-    found = right.fresh_list()
+    vm_list = right.fresh_list()
 
-    assert found is not None
-    assert found.listed_at == clock()
+    assert vm_list is not None
+    assert vm_list.listed_at == clock()
 
 
 async def test_a_replica_whose_clock_was_ahead_shuts_no_region_for_long(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    cloud, wrong = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
-    ahead = RateLimitedCloud(engine=engine, cloud=cloud, now=wrong)
+    cloud, wrong_clock = FakeCloud(now=clock), Clock(clock() + timedelta(hours=1))
+    skewed = RateLimitedCloud(engine=engine, cloud=cloud, now=wrong_clock)
     right = RateLimitedCloud(engine=engine, cloud=cloud, now=clock)
     for _ in range(FAILURES):
         with pytest.raises(CloudError):
-            await ahead.call("eastus", CloudCall.DELETE, failing)
+            await skewed.call("eastus", CloudCall.DELETE, failing)
 
     assert await right.call("eastus", CloudCall.DELETE, fine) == "fine"
 
@@ -62,21 +62,25 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
     world: World,
 ) -> None:
     right = limit_projects(world, ONE)
-    wrong = Clock(world.clock() + timedelta(hours=1))
-    ahead = Admissions(
-        engine=world.engine, cloud=world.cloud, now=wrong, regions=(SPOT.region,), default_quota=ONE
+    wrong_clock = Clock(world.clock() + timedelta(hours=1))
+    skewed = Admissions(
+        engine=world.engine,
+        cloud=world.cloud,
+        now=wrong_clock,
+        regions=(SPOT.region,),
+        default_quota=ONE,
     )
     first, second = await submit_job(world), await submit_job(world)
-    await set_region_quota(world, ahead, machines=8)
-    await ahead.run_once()
+    await set_region_quota(world, skewed, machines=8)
+    await skewed.run_once()
     await world.call("POST", f"{JOBS}/{first}/cancel")
     await world.tick(4, seconds=1)
     await set_region_quota(world, right, machines=4)
-    let_in = await right.run_once()
+    admitted = await right.run_once()
     async with world.engine.connect() as conn:
         cores = (await quotas.regions(conn, world.clock()))[SPOT.region]
 
-    assert let_in == 1
+    assert admitted == 1
     assert cores.limit == 4 * CORES
     assert (await world.job(second))["queue"] is None
 
@@ -84,12 +88,12 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
 async def test_a_replica_whose_clock_was_ahead_stops_no_job_for_a_budget_that_was_set_since(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    because, wrong = (
+    because, wrong_time = (
         f"{PROJECT_BUDGET} exhausted: 5.00 of 5.00 USD are spent",
         clock() + timedelta(hours=1),
     )
     async with engine.begin() as conn:
-        await add_job(conn, clock(), over_budget_at=wrong, over_budget_because=because)
+        await add_job(conn, clock(), over_budget_at=wrong_time, over_budget_because=because)
         before = await budgets.jobs_stopped_by_former_budget(conn)
         await budgets.set_project(conn, "p-job", Decimal(9), clock(), clock())
         after = await budgets.jobs_stopped_by_former_budget(conn)

@@ -40,10 +40,10 @@ class Sleeper(FakeCloud):
     sleeps: list[timedelta] = field(default_factory=list)
 
     async def get(self, name: str) -> ScaleSet:
-        found = await super().get(name)
+        scale_set = await super().get(name)
         for pause in [self.sleeps.pop()] if self.sleeps else []:
             self.now.advance(seconds=pause.total_seconds())  # type: ignore[attr-defined]
-        return found
+        return scale_set
 
 
 async def start_job(world: World) -> tuple[str, list[ScriptedNode], int]:
@@ -73,10 +73,10 @@ def reach(world: World, at: Door) -> IngressProbe:
     )
 
 
-async def pass_time(world: World, ears: IngressProbe, rounds: int) -> None:
+async def pass_time(world: World, probe: IngressProbe, rounds: int) -> None:
     for _ in range(rounds):
         world.clock.advance(seconds=9)
-        await ears.run_once()
+        await probe.run_once()
         await world.attempts.run_once()
 
 
@@ -86,46 +86,46 @@ async def test_while_the_service_has_no_open_door_no_node_is_taken_for_silent(
 ) -> None:
     job_id, _, _ = await start_job(world)
     at = Door(why=SHUT if shut else "")
-    ears = reach(world, at)
-    await pass_time(world, ears, 60)
-    _, in_between = await state(world, job_id)
+    probe = reach(world, at)
+    await pass_time(world, probe, 60)
+    _, middle_state = await state(world, job_id)
     at.why = ""
-    await pass_time(world, ears, 60)
+    await pass_time(world, probe, 60)
 
-    assert in_between == (None if shut else "unresponsive")
+    assert middle_state == (None if shut else "unresponsive")
     assert (await state(world, job_id))[1] == "unresponsive"  # the ingress is open now
 
 
 async def test_the_ingress_is_not_probed_while_heartbeats_arrive(world: World) -> None:
-    silent, _, _ = await start_job(world)
+    silent_job, _, _ = await start_job(world)
     _, nodes, number = await start_job(world)
     at = Door(why=SHUT)
-    ears = reach(world, at)
+    probe = reach(world, at)
     for step in range(2, 50):
         await say_running(nodes, number, step)
-        await pass_time(world, ears, 1)
+        await pass_time(world, probe, 1)
 
     assert at.probes == 0
-    assert (await state(world, silent))[1] == "unresponsive"
+    assert (await state(world, silent_job))[1] == "unresponsive"
 
 
 async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_no_longer(
     world: World,
 ) -> None:
     job_id, _, _ = await start_job(world)
-    ears = reach(world, Door(why=SHUT))
-    await pass_time(world, ears, 200)
-    _, in_between = await state(world, job_id)
-    await pass_time(world, ears, 45)
+    probe = reach(world, Door(why=SHUT))
+    await pass_time(world, probe, 200)
+    _, middle_state = await state(world, job_id)
+    await pass_time(world, probe, 45)
 
-    assert in_between is None
+    assert middle_state is None
     assert (await state(world, job_id))[1] == "unresponsive"
 
 
 async def test_an_unreachable_ingress_says_why() -> None:
-    why = await make_probe("https://127.0.0.1:9/")()
+    reason = await make_probe("https://127.0.0.1:9/")()
 
-    assert why.startswith("https://127.0.0.1:9/: Connect")
+    assert reason.startswith("https://127.0.0.1:9/: Connect")
 
 
 async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
@@ -141,11 +141,11 @@ async def test_an_ingress_with_an_unready_service_counts_as_closed() -> None:
     with ThreadingHTTPServer(("127.0.0.1", 0), Tired) as server:
         Thread(target=server.serve_forever, daemon=True).start()
         try:
-            why = await make_probe(f"http://127.0.0.1:{server.server_port}")()
+            reason = await make_probe(f"http://127.0.0.1:{server.server_port}")()
         finally:
             server.shutdown()
 
-    assert "answered 503: the database is away" in why
+    assert "answered 503: the database is away" in reason
 
 
 async def test_survivors_that_stopped_while_the_service_was_away_are_kept(world: World) -> None:
@@ -154,13 +154,13 @@ async def test_survivors_that_stopped_while_the_service_was_away_are_kept(world:
     world.cloud.evict(scale_set_name(nodes[0].attempt_id), "2")
     await say_running(nodes, number, 3)
     await world.tick()
-    told = [(await node.hear()).kind for node in nodes[:2]]
+    kinds = [(await node.hear()).kind for node in nodes[:2]]
     world.clock.advance(seconds=400)
     await world.attempts.run_once()
     await say_all(nodes[:2], NodePhase.STOPPED, number, step=3)
     await world.tick(2)
 
-    assert told == [DirectiveKind.STOP] * 2
+    assert kinds == [DirectiveKind.STOP] * 2
     (attempt,) = await world.attempts_of(job_id)
     assert (attempt["outcome"], len(attempt["generations"])) == (None, 2)
 
@@ -181,15 +181,15 @@ async def test_a_process_that_paused_during_a_poll_counts_no_node_as_silent(worl
 
 async def test_one_404_ends_no_run_and_a_second_one_does(world: World) -> None:
     job_id, nodes, number = await start_job(world)
-    seen = []
+    states = []
     for _ in range(2):
         await say_running(nodes, number, 2)
         world.clock.advance(seconds=10)
         world.cloud.fail_next = [ScaleSetNotFound("gone, or the front end lags")]
         await world.attempts.run_once()
-        seen.append(await state(world, job_id))
+        states.append(await state(world, job_id))
 
-    assert seen == [("running", None), ("terminating", "evicted")]
+    assert states == [("running", None), ("terminating", "evicted")]
 
 
 @pytest.mark.parametrize(
@@ -201,13 +201,13 @@ async def test_a_404_after_which_a_replica_saw_the_set_is_not_the_first_of_two(
     """``doubted``: the list of a front end that lags lacks it as well, so it is looked at anew."""
     job_id, nodes, number = await start_job(world)
     ids = [nodes[0].attempt_id]
-    mine = world.attempts
-    other = mine if replicas == 1 else replace(mine)
-    for looks, missing in ((mine, True), (other, False), (mine, True)):
+    first_replica = world.attempts
+    second_replica = first_replica if replicas == 1 else replace(first_replica)
+    for replica, missing in ((first_replica, True), (second_replica, False), (first_replica, True)):
         await say_running(nodes, number, 2)
         world.clock.advance(seconds=10)
         world.cloud.fail_next = [ScaleSetNotFound("the front end lags")] if missing else []
-        await looks.run_once()
+        await replica.run_once()
         if doubted and not missing:
             async with world.engine.begin() as conn:
                 await attempts.request_reread(conn, ids, world.clock())

@@ -27,30 +27,31 @@ async def add_training_nodes(
     """Nodes of one attempt that have done their first step in generation 1."""
     await add_job(conn, clock(), state="running")
     await add_attempt(conn, clock())
-    made = [await add_node(conn, clock(), f"vm-{n}") for n in range(count)]
+    node_records = [await add_node(conn, clock(), f"vm-{n}") for n in range(count)]
     rows = [
-        replace(n, phase=NodePhase.RUNNING, generation=1, step=1, heartbeat_seq=1) for n in made
+        replace(n, phase=NodePhase.RUNNING, generation=1, step=1, heartbeat_seq=1)
+        for n in node_records
     ]
     for row in rows:
         await nodes.save(conn, row)
-    await generations.begin_all(conn, [generation(1, made)], (), clock())
+    await generations.begin_all(conn, [generation(1, node_records)], (), clock())
     return rows
 
 
-def heartbeat(seq: int, step: int = 2, **more: object) -> Heartbeat:
-    values = {"epoch": 1, "generation": 1, "free_port": 29500} | more
+def heartbeat(seq: int, step: int = 2, **members: object) -> Heartbeat:
+    values = {"epoch": 1, "generation": 1, "free_port": 29500} | members
     return Heartbeat(seq=seq, phase=NodePhase.RUNNING, step=step, **values)  # type: ignore[arg-type]
 
 
 async def test_heartbeats_of_a_batch_get_an_answer_each(engine: AsyncEngine, clock: Clock) -> None:
     async with engine.begin() as conn:
-        many = await add_training_nodes(conn, clock, count=len(SOME))
-        await nodes.direct_all(conn, {many[0].node_id: (DirectiveKind.STOP, 1)})
+        node_ids = await add_training_nodes(conn, clock, count=len(SOME))
+        await nodes.direct_all(conn, {node_ids[0].node_id: (DirectiveKind.STOP, 1)})
     clock.advance(seconds=10)
-    hearing = HeartbeatBatcher(engine)
+    batcher = HeartbeatBatcher(engine)
 
     answers = await asyncio.gather(
-        *(hearing.record(n.node_id, heartbeat(2, step=5), clock()) for n in many)
+        *(batcher.record(n.node_id, heartbeat(2, step=5), clock()) for n in node_ids)
     )
 
     assert [a.directive_seq for a in answers] == [1, *[0] * (len(SOME) - 1)]
@@ -63,13 +64,13 @@ async def test_one_invalid_heartbeat_does_not_fail_its_batch(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     async with engine.begin() as conn:
-        wild, *healthy = await add_training_nodes(conn, clock, count=3)
-    hearing = HeartbeatBatcher(engine)
+        invalid_node, *healthy = await add_training_nodes(conn, clock, count=3)
+    batcher = HeartbeatBatcher(engine)
     batch = tuple(replace(measured(step), seconds=1e308) for step in (2, 3))  # what a sum is not
 
     answers = await asyncio.gather(
-        hearing.record(wild.node_id, heartbeat(2, step=3, metrics=batch), clock()),
-        *(hearing.record(n.node_id, heartbeat(2), clock()) for n in healthy),
+        batcher.record(invalid_node.node_id, heartbeat(2, step=3, metrics=batch), clock()),
+        *(batcher.record(n.node_id, heartbeat(2), clock()) for n in healthy),
         return_exceptions=True,
     )
 
@@ -88,10 +89,10 @@ async def test_what_is_no_number_is_kept_and_left_out_of_the_progress(
     )
 
     async with engine.connect() as conn:
-        kept = await conn.execute(select(tables.metrics.c.step).order_by(tables.metrics.c.step))
+        steps = await conn.execute(select(tables.metrics.c.step).order_by(tables.metrics.c.step))
         job = await jobs.find(conn, "job")
     assert job is not None
-    assert list(kept.scalars()) == [2, 3, 4]
+    assert list(steps.scalars()) == [2, 3, 4]
     figures = [job.progress[name] for name in ("step", "loss", "seconds_per_step")]
     assert figures == [4, None, 0.5]
 
@@ -102,13 +103,13 @@ async def test_long_polls_leave_prepared_what_heartbeats_need(
     engine = make_engine(database_url, pool_size=1)
     async with engine.begin() as conn:
         (node,) = await add_training_nodes(conn, clock)
-    hearing = HeartbeatBatcher(engine)
+    batcher = HeartbeatBatcher(engine)
     for seq in range(2, 12):
-        await hearing.record(node.node_id, heartbeat(seq), clock())
-        assert await hearing.find_directive(node.node_id, 0)
+        await batcher.record(node.node_id, heartbeat(seq), clock())
+        assert await batcher.find_directive(node.node_id, 0)
 
     async with engine.connect() as conn:
-        found = await conn.execute(text("select statement from pg_prepared_statements"))
-        prepared = [s for s in found.scalars() if "update nodes" in s or "asked.after" in s]
+        rows = await conn.execute(text("select statement from pg_prepared_statements"))
+        prepared = [s for s in rows.scalars() if "update nodes" in s or "asked.after" in s]
     await engine.dispose()
     assert len(prepared) == 2

@@ -15,11 +15,11 @@ ALONE = replace(H100, nvlink_gbytes=0, infiniband_gbps=0)
 BROKEN = GPU.replace("failure>No", "failure>Yes")
 
 
-def write_nvidia_smi(folder: Path, text: str, then: str = "") -> Path:
+def write_nvidia_smi(folder: Path, text: str, last_command: str = "") -> Path:
     """Write an nvidia-smi that prints this, and a command to end with."""
     (folder / "report.xml").write_text(text)
     smi = folder / "nvidia-smi"
-    smi.write_text(f'#!/bin/sh\n[ "$1" = nvlink ] || cat {folder}/report.xml\n{then}\n')
+    smi.write_text(f'#!/bin/sh\n[ "$1" = nvlink ] || cat {folder}/report.xml\n{last_command}\n')
     smi.chmod(0o755)
     return smi
 
@@ -60,7 +60,7 @@ async def test_a_machine_without_nvidia_smi_is_unhealthy_in_plain_words(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("text", "then", "fault"),
+    ("text", "last_command", "fault"),
     [
         ("", "exit 9", "nvidia-smi -q -x failed with status 9: the NVIDIA driver is not loaded"),
         (
@@ -75,11 +75,11 @@ async def test_a_machine_without_nvidia_smi_is_unhealthy_in_plain_words(tmp_path
     ],
 )
 async def test_an_nvidia_smi_that_fails_or_says_rubbish_is_a_fault(
-    tmp_path: Path, text: str, then: str, fault: str
+    tmp_path: Path, text: str, last_command: str, fault: str
 ) -> None:
-    found = await check_of(tmp_path, write_nvidia_smi(tmp_path, text, then)).find_faults()
+    faults = await check_of(tmp_path, write_nvidia_smi(tmp_path, text, last_command)).find_faults()
 
-    assert found.startswith(fault)
+    assert faults.startswith(fault)
 
 
 async def test_one_probe_that_fails_on_a_busy_machine_is_no_fault(tmp_path: Path) -> None:
@@ -94,9 +94,9 @@ async def test_one_probe_that_fails_on_a_busy_machine_is_no_fault(tmp_path: Path
 
 async def test_an_nvidia_smi_that_hangs_is_killed_and_is_a_fault(tmp_path: Path) -> None:
     smi = write_nvidia_smi(tmp_path, "", f"echo $$ >{tmp_path}/pid; exec sleep 600")
-    found = await check_of(tmp_path, smi, patience=0.3).find_faults()
+    faults = await check_of(tmp_path, smi, patience=0.3).find_faults()
 
-    assert found == "nvidia-smi -q -x did not answer within 0 s"
+    assert faults == "nvidia-smi -q -x did not answer within 0 s"
     assert not psutil.pid_exists(int((tmp_path / "pid").read_text()))
 
 
@@ -104,20 +104,20 @@ async def test_inactive_links_and_driver_errors_are_faults(tmp_path: Path) -> No
     line = "echo 'GPU 0: NVIDIA H100'; echo ' Link 3: <inactive>'"
     smi = write_nvidia_smi(tmp_path, report(GPU, GPU), f'[ "$1" != nvlink ] || {{ {line}; }}')
     (tmp_path / "xids").write_text("NVRM: Xid (PCI:0001:00:00): 79, GPU has fallen off the bus\n")
-    found = await check_of(tmp_path, smi, replace(ALONE, nvlink_gbytes=460)).find_faults()
+    faults = await check_of(tmp_path, smi, replace(ALONE, nvlink_gbytes=460)).find_faults()
 
-    assert found == (
+    assert faults == (
         "GPU 0: 1 NVLink links are inactive;"
         " the driver reported Xid 79 of the GPU at PCI:0001:00:00"
     )
 
 
-def lay_port(folder: Path, device: str, **said: str) -> None:
+def lay_port(folder: Path, device: str, **attributes: str) -> None:
     """Write the files in which the kernel shows an InfiniBand port."""
     port = folder / "infiniband" / device / "ports" / "1"
     port.mkdir(parents=True)
-    usual = {"link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
-    for name, text in (usual | said).items():
+    defaults = {"link_layer": "InfiniBand", "state": "4: ACTIVE", "rate": "400 Gb/sec (4X NDR)"}
+    for name, text in (defaults | attributes).items():
         (port / name).write_text(f"{text}\n")
 
 
@@ -138,9 +138,9 @@ async def test_infiniband_that_is_down_slow_or_missing_is_a_fault(
     check = check_of(
         tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)), replace(ALONE, infiniband_gbps=400)
     )
-    found = await check.find_faults()
+    faults = await check.find_faults()
 
-    assert found == "1 of 2 InfiniBand ports are active at 400 Gb/s"
+    assert faults == "1 of 2 InfiniBand ports are active at 400 Gb/s"
 
 
 async def test_ports_that_come_up_late_are_waited_for(tmp_path: Path) -> None:
@@ -156,10 +156,10 @@ async def test_ports_that_come_up_late_are_waited_for(tmp_path: Path) -> None:
 
 async def test_only_the_first_of_many_faults_are_named(tmp_path: Path) -> None:
     smi = write_nvidia_smi(tmp_path, report(*[BROKEN] * 9))
-    found = (await check_of(tmp_path, smi, replace(ALONE, gpus=9)).find_faults()).split("; ")
+    faults = (await check_of(tmp_path, smi, replace(ALONE, gpus=9)).find_faults()).split("; ")
 
-    assert len(found) == MOST_FAULTS + 1
-    assert found[-1] == "and 4 more"
+    assert len(faults) == MOST_FAULTS + 1
+    assert faults[-1] == "and 4 more"
 
 
 async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_trainer(
@@ -204,16 +204,16 @@ async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted
     await scene.generation(node)
     await scene.until(lambda: any(h.gpu_errors for h in node.heartbeats))
 
-    told = [h.gpu_errors for h in node.heartbeats if h.gpu_errors]
-    assert told == [GpuErrors(uncorrected=4, fatal_xids=1)]
+    errors = [h.gpu_errors for h in node.heartbeats if h.gpu_errors]
+    assert errors == [GpuErrors(uncorrected=4, fatal_xids=1)]
 
 
 async def test_a_driver_that_does_not_answer_says_no_load_and_breaks_nothing(
     tmp_path: Path,
 ) -> None:
-    mute = check_of(tmp_path, write_nvidia_smi(tmp_path, "", then="exit 9"))
-    well = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
+    silent_check = check_of(tmp_path, write_nvidia_smi(tmp_path, "", last_command="exit 9"))
+    healthy_check = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, GPU)))
 
-    assert len((await well.read_gpus()).loads) == 2
-    assert await replace(mute, smi="/nowhere").read_gpus() == GpuReading()
+    assert len((await healthy_check.read_gpus()).loads) == 2
+    assert await replace(silent_check, smi="/nowhere").read_gpus() == GpuReading()
     assert await HealthCheck().read_gpus() == GpuReading()

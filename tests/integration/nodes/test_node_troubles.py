@@ -25,17 +25,17 @@ async def test_delayed_uploads_are_one_warning_and_one_all_clear(world: World) -
     number = await train(world, nodes, step=1)
     for troubles in ((BEGUN,), (BEGUN,), (), (OVER,), (BEGUN, OVER)):  # answers get lost
         await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=troubles)
-    other = Trouble(kind="uploads", message="again", since=2000.0)
-    await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(other,))
+    second_trouble = Trouble(kind="uploads", message="again", since=2000.0)
+    await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(second_trouble,))
 
-    told = await _events(world, nodes[0])
-    assert [(e["level"], e["code"]) for e in told] == [
+    events = await _events(world, nodes[0])
+    assert [(e["level"], e["code"]) for e in events] == [
         ("warn", "checkpoint.delayed"),
         ("info", "checkpoint.caught_up"),
         ("warn", "checkpoint.delayed"),
     ]
-    assert "cannot be uploaded" in told[0]["message"]
-    assert "after 90 s" in told[1]["message"]
+    assert "cannot be uploaded" in events[0]["message"]
+    assert "after 90 s" in events[1]["message"]
 
 
 @pytest.mark.parametrize(
@@ -56,12 +56,12 @@ async def test_what_a_machine_tells_twice_is_one_event(
     nodes = await boot_job(world)
     number = await train(world, nodes, step=1)
     for at in (1000.0, since):  # an answer was lost, or the next generation finds the same
-        said = Trouble(kind=kind, message=message, since=at)
-        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(said,))
+        trouble = Trouble(kind=kind, message=message, since=at)
+        await nodes[0].say(NodePhase.RUNNING, number, step=1, troubles=(trouble,))
 
-    [told] = await _events(world, nodes[0])
-    assert (told["level"], told["code"]) == event
-    assert told["message"] == message
+    [row] = await _events(world, nodes[0])
+    assert (row["level"], row["code"]) == event
+    assert row["message"] == message
 
 
 async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: World) -> None:
@@ -70,8 +70,8 @@ async def test_spans_of_a_node_whose_clock_is_off_are_shown_in_our_time(world: W
     span = Span(name="start_supervisor", started_at=now + off - 20, ended_at=now + off - 10)
     await _boot_again(world, node, "boot-2", now + off, span)
 
-    kept = [s for s in await _spans(world, node) if s["name"] == span.name]
-    assert abs(kept[-1]["ended_at"] - (now - 10)) < 1.0
+    spans = [s for s in await _spans(world, node) if s["name"] == span.name]
+    assert abs(spans[-1]["ended_at"] - (now - 10)) < 1.0
 
 
 async def _boot_again(
@@ -81,8 +81,8 @@ async def _boot_again(
     message = registration(node.attempt_id, node.vm_id, boot_id, spans=spans, now=now)
     token = tokens.bootstrap_token(SECRET, node.attempt_id)
     headers = {"authorization": f"Bearer {token}"}
-    answer = await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
-    assert answer.status_code == 200, answer.text
+    response = await world.http.post("/internal/nodes", content=message.to_json(), headers=headers)
+    assert response.status_code == 200, response.text
 
 
 async def _spans(world: World, node: ScriptedNode) -> list[dict[str, Any]]:
@@ -97,14 +97,14 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
     world: World,
 ) -> None:
     node = (await boot_job(world))[0]
-    began = world.clock().timestamp() - 90
-    boot = Span(name="vm_boot", started_at=began, ended_at=began + 30)
+    start = world.clock().timestamp() - 90
+    boot = Span(name="vm_boot", started_at=start, ended_at=start + 30)
     for number, wait in enumerate((0, 600)):
         world.clock.advance(seconds=wait)
         now = world.clock().timestamp()
         started = Span(name="start_supervisor", started_at=now - 2, ended_at=now - 1)
-        took = 0.3 * number  # so much longer it took to come
-        await _boot_again(world, node, f"boot-{number + 2}", now - took, boot, started)
+        delay = 0.3 * number  # so much longer it took to come
+        await _boot_again(world, node, f"boot-{number + 2}", now - delay, boot, started)
 
     names = [s["name"] for s in await _spans(world, node)]
     assert names == ["vm_boot", "start_supervisor", "start_supervisor"]
@@ -114,25 +114,25 @@ async def test_what_a_restarted_supervisor_tells_of_the_boot_again_is_kept_once(
 async def test_what_a_hostile_node_tells_is_kept_up_to_a_limit(world: World) -> None:
     nodes = await boot_job(world)
     number = await train(world, nodes, step=1)
-    far = replace(metrics(1), step=2**31 - 1)  # beyond the job's last step
+    measurement = replace(metrics(1), step=2**31 - 1)  # beyond the job's last step
     tiny = replace(metrics(2), seconds=5e-324, tokens=2**40)
     for wave in range(3):
         spans = tuple(Span(name="s", started_at=wave, ended_at=n) for n in range(999))
         troubles = tuple(
             Trouble(kind="uploads", message=f"{n}\0", since=wave * 999.0 + n) for n in range(500)
         )
-        more = {"spans": spans, "troubles": troubles, "metrics": (tiny, far)}
-        answer = await nodes[0].say(NodePhase.RUNNING, number, step=2, **more)
-        assert answer.status_code == 200, answer.text
+        members = {"spans": spans, "troubles": troubles, "metrics": (tiny, measurement)}
+        response = await nodes[0].say(NodePhase.RUNNING, number, step=2, **members)
+        assert response.status_code == 200, response.text
     async with world.engine.connect() as conn:
-        (kept,) = await conn.execute(
+        (row,) = await conn.execute(
             select(tables.nodes.c.spans).where(tables.nodes.c.vm_id == nodes[0].vm_id)
         )
-        told = select(func.count()).where(tables.events.c.code == "checkpoint.delayed")
-        events = (await conn.execute(told)).scalar_one()
+        query = select(func.count()).where(tables.events.c.code == "checkpoint.delayed")
+        events = (await conn.execute(query)).scalar_one()
         steps = list((await conn.execute(select(tables.metrics.c.step))).scalars())
 
-    assert len(kept.spans) == MOST_SPANS
+    assert len(row.spans) == MOST_SPANS
     assert events == MAX_PER_CODE
     assert sorted(steps) == [1, 2]
 

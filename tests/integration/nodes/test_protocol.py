@@ -46,8 +46,8 @@ async def boot_job(world: World) -> list[ScriptedNode]:
     return await boot(world, (await world.submit())["id"])
 
 
-def error(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def error(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 async def post(world: World, path: str, body: str | bytes, token: str) -> httpx.Response:
@@ -97,7 +97,7 @@ async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_
         await conn.execute(update(tables.attempts).values(due_at=now + timedelta(seconds=15)))
         _, hints = (await conn.execute(query)).one()
 
-    told = []
+    directives = []
     for say in (
         node.register,
         partial(node.say, NodePhase.READY),
@@ -105,9 +105,9 @@ async def test_a_machine_has_its_attempt_looked_at_once_it_names_a_port_and_not_
     ):
         assert (await say()).status_code == 200
         async with world.engine.connect() as conn:
-            told.append(tuple((await conn.execute(query)).one()))
+            directives.append(tuple((await conn.execute(query)).one()))
 
-    assert told == [(now + timedelta(seconds=15), hints), (now, hints + 1), (now, hints + 1)]
+    assert directives == [(now + timedelta(seconds=15), hints), (now, hints + 1), (now, hints + 1)]
 
 
 async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(world: World) -> None:
@@ -116,14 +116,14 @@ async def test_a_heartbeat_of_an_old_generation_is_refused_and_kept(world: World
     await say_all(nodes, NodePhase.FAILED, first, error="ValueError: no")
     await train(world, nodes, step=2)
 
-    refused = await nodes[0].say(NodePhase.RUNNING, first, step=9)
+    refusal = await nodes[0].say(NodePhase.RUNNING, first, step=9)
 
-    assert error(refused) == (409, "stale_generation")
+    assert error(refusal) == (409, "stale_generation")
     async with world.engine.connect() as conn:
         assert nodes[0].seat is not None
-        kept = await node_rows.find(conn, nodes[0].seat.node_id)
-    assert kept is not None
-    assert (kept.step, kept.heartbeat_seq) == (9, nodes[0].seq)
+        node = await node_rows.find(conn, nodes[0].seat.node_id)
+    assert node is not None
+    assert (node.step, node.heartbeat_seq) == (9, nodes[0].seq)
 
 
 async def test_an_unexpected_error_of_a_node_route_is_a_500(world: World) -> None:
@@ -136,10 +136,10 @@ async def test_an_unexpected_error_of_a_node_route_is_a_500(world: World) -> Non
             epoch=1, seq=1, phase=NodePhase.READY, generation=0, step=0, free_port=1
         )
         headers = {"authorization": f"Bearer {token}"}
-        answer = await http.post(path, content=message.to_json(), headers=headers)
+        response = await http.post(path, content=message.to_json(), headers=headers)
 
-    assert error(answer) == (500, "internal_error")
-    assert answer.headers["x-request-id"].startswith("req-")
+    assert error(response) == (500, "internal_error")
+    assert response.headers["x-request-id"].startswith("req-")
 
 
 @pytest.fixture
@@ -151,19 +151,19 @@ async def polled(heard: World) -> AsyncIterator[httpx.AsyncClient]:
 
 async def poll_directive(http: httpx.AsyncClient, node: ScriptedNode, **params: int) -> Directive:
     assert node.seat is not None
-    answer = await http.get(
+    response = await http.get(
         f"/internal/nodes/{node.seat.node_id}/directive",
         params={"after": node.directive_seq, "epoch": node.seat.epoch, "wait": 20, **params},
         headers={"authorization": f"Bearer {node.seat.node_token}"},
     )
-    assert answer.status_code == 200, answer.text
-    return Directive.from_json(answer.content)
+    assert response.status_code == 200, response.text
+    return Directive.from_json(response.content)
 
 
 async def until_subscribed(world: World, polls: int) -> None:
     async def count() -> int:
-        waiting = world.listener._waiting.items()
-        return sum(len(events) for topic, events in waiting if topic.startswith("node:"))
+        waiters = world.listener._waiting.items()
+        return sum(len(events) for topic, events in waiters if topic.startswith("node:"))
 
     await until(count, lambda n: n == polls, interval=0.01)
 
@@ -174,28 +174,28 @@ async def test_a_directive_wakes_a_long_poll_within_a_second(
     nodes = await boot_job(world)
     assert nodes[0].seat is not None
     loop = asyncio.get_running_loop()
-    waiting = asyncio.create_task(poll_directive(polled, nodes[0]))
+    waiter = asyncio.create_task(poll_directive(polled, nodes[0]))
     await until_subscribed(world, 1)
     async with world.engine.begin() as conn:
         await node_rows.direct_all(conn, {nodes[0].seat.node_id: (DirectiveKind.STOP, 1)})
-    given = loop.time()
+    started_at = loop.time()
 
-    directive = await waiting
+    directive = await waiter
 
     assert (directive.kind, directive.number) == (DirectiveKind.STOP, 1)
-    assert loop.time() - given < 1.0
+    assert loop.time() - started_at < 1.0
 
 
 async def test_a_hundred_long_polls_hold_no_connection(
     world: World, polled: httpx.AsyncClient
 ) -> None:
     nodes = await boot_job(world)
-    waiting = [asyncio.create_task(poll_directive(polled, nodes[0])) for _ in range(100)]
+    polls = [asyncio.create_task(poll_directive(polled, nodes[0])) for _ in range(100)]
     await until_subscribed(world, 100)
 
     assert (await world.call("GET", JOBS)).status_code == 200
     await world.tick()
-    assert {d.kind for d in await asyncio.gather(*waiting)} == {DirectiveKind.START}
+    assert {d.kind for d in await asyncio.gather(*polls)} == {DirectiveKind.START}
 
 
 async def test_without_news_a_long_poll_says_carry_on_and_renews_the_time_to_stop(
@@ -232,11 +232,11 @@ async def test_grants_are_renewed_when_half_their_life_is_over_then_hourly(world
         directive = await poll_directive(http, node)
         renewed_at = world.clock().timestamp()
         world.clock.advance(minutes=5)
-        between = await poll_directive(http, node)  # old grants alone are no news
+        directive_between = await poll_directive(http, node)  # old grants alone are no news
         world.clock.advance(minutes=55)
         hourly = await poll_directive(http, node)
 
     assert directive.grants is not None
     assert directive.grants.expires_at > renewed_at + 23 * 3600
-    assert between.grants is None
+    assert directive_between.grants is None
     assert hourly.grants is not None

@@ -33,34 +33,36 @@ Answers = list[Standing | BaseException | None]
 
 async def register_together(engine: AsyncEngine, clock: Clock, *machines: Registration) -> Answers:
     """Register the machines at the same moment, and return the answers."""
-    asks = RegistrationBatcher(engine)
-    registering = (asks.register(one, clock()) for one in machines)
+    batcher = RegistrationBatcher(engine)
+    registering = (batcher.register(standing, clock()) for standing in machines)
     return await asyncio.gather(*registering, return_exceptions=True)
 
 
 @pytest.fixture
 async def _three(engine: AsyncEngine, clock: Clock) -> None:
     """Three attempts with two machines each; the third is over."""
-    there = {"vm_ids": ["vm-a", "vm-b"], "due_at": clock() + timedelta(minutes=5)}
+    values = {"vm_ids": ["vm-a", "vm-b"], "due_at": clock() + timedelta(minutes=5)}
     async with engine.begin() as conn:
         for n in (1, 2, 3):
             await add_job(conn, clock(), id=f"job-{n}", state="running")
-            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}", **there)
-        third = update(tables.attempts).where(tables.attempts.c.id == "att-3")
-        await conn.execute(third.values(state="terminating", outcome="evicted"))
+            await add_attempt(conn, clock(), id=f"att-{n}", job_id=f"job-{n}", **values)
+        is_third = update(tables.attempts).where(tables.attempts.c.id == "att-3")
+        await conn.execute(is_third.values(state="terminating", outcome="evicted"))
 
 
 @pytest.mark.usefixtures("_three")
 async def test_machines_that_register_together_become_nodes_with_an_event_each(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    fresh = (machine("att-1", "vm-a"), machine("att-1", "vm-b"), machine("att-2", "vm-a"))
+    registrations = (machine("att-1", "vm-a"), machine("att-1", "vm-b"), machine("att-2", "vm-a"))
 
-    told = [
-        one for one in await register_together(engine, clock, *fresh) if isinstance(one, Standing)
+    standings = [
+        standing
+        for standing in await register_together(engine, clock, *registrations)
+        if isinstance(standing, Standing)
     ]
 
-    assert [(s.node.vm_id, s.node.epoch, s.job.id) for s in told] == [
+    assert [(s.node.vm_id, s.node.epoch, s.job.id) for s in standings] == [
         ("vm-a", 1, "job-1"),
         ("vm-b", 1, "job-1"),
         ("vm-a", 1, "job-2"),
@@ -69,11 +71,11 @@ async def test_machines_that_register_together_become_nodes_with_an_event_each(
         assert await registration_messages(engine) == ["Node vm-a registered"] * 2 + [
             "Node vm-b registered"
         ]
-        spans = [await nodes.spans(conn, s.node.node_id) for s in told]
-        shown = await events.newest(conn, "job-2", after=None, limit=1)
-    assert [[s.name for s in of] for of in spans] == [["boot"]] * 3
-    assert shown is not None
-    assert shown[0].data == {
+        spans = [await nodes.spans(conn, s.node.node_id) for s in standings]
+        rows = await events.newest(conn, "job-2", after=None, limit=1)
+    assert [[s.name for s in group] for group in spans] == [["boot"]] * 3
+    assert rows is not None
+    assert rows[0].data == {
         "vm_size": "Standard_ND96isr_H100_v5",
         "network": ["NCCL_IB_HCA=mlx5_ib"],
     }
@@ -85,7 +87,7 @@ async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
 ) -> None:
     await register_together(engine, clock, machine("att-1", "vm-a"))
 
-    same, again, new, unseen, over, unknown = await register_together(
+    same, repeated, new, unseen_vm, ended_attempt, unknown = await register_together(
         engine,
         clock,
         machine("att-1", "vm-a"),
@@ -96,26 +98,28 @@ async def test_known_and_new_machines_of_a_batch_get_their_own_answers(
         machine("att-none", "vm-a"),
     )
 
-    standing = [one.node.epoch for one in (same, again, new) if isinstance(one, Standing)]
+    standing = [
+        result.node.epoch for result in (same, repeated, new) if isinstance(result, Standing)
+    ]
     assert standing == [1, 2, 1]
-    assert unseen is None
-    assert (type(over), type(unknown)) == (Gone, Gone)
+    assert unseen_vm is None
+    assert (type(ended_attempt), type(unknown)) == (Gone, Gone)
     assert await registration_messages(engine) == [
         "Node vm-a registered",
         "Node vm-a registered",
         "Node vm-a registered again (its supervisor restarted)",
     ]
     async with engine.begin() as conn:
-        due = {claim.row_id for claim, _ in await attempts.claim_due(conn, clock(), 10)}
-    assert due == {"att-1", "att-2"}, "a new boot, and a machine that was not seen"
+        due_ids = {claim.row_id for claim, _ in await attempts.claim_due(conn, clock(), 10)}
+    assert due_ids == {"att-1", "att-2"}, "a new boot, and a machine that was not seen"
 
 
 async def registration_messages(engine: AsyncEngine) -> list[str]:
     """Return the messages of all registrations of nodes."""
     e = tables.events.c
     async with engine.connect() as conn:
-        told = await conn.execute(select(e.message).where(e.code == "node.registered"))
-        return sorted(told.scalars())
+        messages = await conn.execute(select(e.message).where(e.code == "node.registered"))
+        return sorted(messages.scalars())
 
 
 async def second_start(first: ScriptedNode) -> ScriptedNode:
@@ -125,18 +129,18 @@ async def second_start(first: ScriptedNode) -> ScriptedNode:
     return second
 
 
-def refusal(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def refusal(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_a_restarted_supervisor_gets_no_start_of_a_running_generation(world: World) -> None:
     nodes = await boot(world, (await world.submit())["id"])
     number = await train(world, nodes, step=1)
     second = await second_start(nodes[0])
-    told = await second.hear()
+    directive = await second.hear()
 
     assert second.seat is not None
-    assert (second.seat.epoch, told.kind, told.number) == (2, DirectiveKind.STOP, number)
+    assert (second.seat.epoch, directive.kind, directive.number) == (2, DirectiveKind.STOP, number)
 
 
 async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_trains(
@@ -148,12 +152,12 @@ async def test_what_the_first_one_saved_cannot_be_committed_once_the_second_one_
     await second.say(NodePhase.STOPPED, number)
     await world.tick()
     await nodes[1].say(NodePhase.STOPPED, number)
-    later = await train(world, [second, nodes[1]], step=2)
+    later_number = await train(world, [second, nodes[1]], step=2)
 
-    assert later == number + 1
+    assert later_number == number + 1
     with pytest.raises(StaleGeneration):
         await commit(world, job, committed(3, number))
-    await commit(world, job, committed(3, later))
+    await commit(world, job, committed(3, later_number))
 
 
 async def test_only_the_supervisor_that_registered_last_gets_a_start(world: World) -> None:

@@ -50,8 +50,8 @@ async def test_a_job_trains_on_while_the_secret_is_rotated_replica_by_replica(
     for name in ("before", "both accepted", "new one signs", "both accepted", "new one signs"):
         for node in (first, second):
             step += 1
-            told = await at(node, replicas[name]).say(NodePhase.RUNNING, number, step=step)
-            assert told.status_code == 200, (name, told.text)
+            response = await at(node, replicas[name]).say(NodePhase.RUNNING, number, step=step)
+            assert response.status_code == 200, (name, response.text)
             node.directive_seq = 0  # so that the newest one is news, and hear() does not wait
             await node.hear()
     assert (await first.register()).status_code == 200, "its bootstrap token is an old one"
@@ -70,11 +70,11 @@ async def test_a_secret_that_is_gone_opens_nothing(
     old, new = await boot(world, job)
     await at(new, replicas["new one signs"]).register()
 
-    for name, spoken in (("old one gone", (401, 200)), ("before", (200, 401))):
-        met = [
+    for name, statuses in (("old one gone", (401, 200)), ("before", (200, 401))):
+        status_codes = [
             (await at(node, replicas[name]).say(NodePhase.READY)).status_code for node in (old, new)
         ]
-        assert tuple(met) == spoken, name
+        assert tuple(status_codes) == statuses, name
     assert (await at(old, replicas["old one gone"]).register()).status_code == 401
 
 

@@ -28,17 +28,17 @@ CORES = 96  # of one machine
 ONE = ProjectQuota(max_jobs=1)
 
 
-def admissions(world: World, **more: Any) -> Admissions:  # noqa: ANN401 - members
+def admissions(world: World, **members: Any) -> Admissions:  # noqa: ANN401 - members
     """One replica's."""
     return Admissions(
-        engine=world.engine, cloud=world.cloud, now=world.clock, regions=(SPOT.region,), **more
+        engine=world.engine, cloud=world.cloud, now=world.clock, regions=(SPOT.region,), **members
     )
 
 
-def limit_projects(world: World, usual: ProjectQuota) -> Admissions:
+def limit_projects(world: World, default_quota: ProjectQuota) -> Admissions:
     """Every project may hold so much."""
-    world.jobs = replace(world.jobs, default_quota=usual)
-    return admissions(world, usual=usual)
+    world.jobs = replace(world.jobs, default_quota=default_quota)
+    return admissions(world, usual=default_quota)
 
 
 async def submit_job(world: World, **infrastructure: Any) -> str:  # noqa: ANN401
@@ -61,49 +61,56 @@ async def run_queue(world: World, queue: Admissions, times: int = 1, seconds: fl
         await world.tick(1, seconds)
 
 
-async def set_region_quota(world: World, queue: Admissions, machines: int, others: int = 0) -> None:
+async def set_region_quota(
+    world: World, queue: Admissions, machines: int, other_machines: int = 0
+) -> None:
     """Set the Spot quota of the region, and how much of it others use, in machines."""
-    told = SpotCores(limit=machines * CORES, used=others * CORES)
-    world.cloud.spot_quotas[SPOT.region] = told
+    quota = SpotCores(limit=machines * CORES, used=other_machines * CORES)
+    world.cloud.spot_quotas[SPOT.region] = quota
     await queue.read_cores()
 
 
 async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) -> None:
-    usual = ProjectQuota(max_jobs=2)
+    default_quota = ProjectQuota(max_jobs=2)
     jobs = [str((await world.submit())["id"]) for _ in range(6)]
     await world.jobs.run_once()  # all are validated
-    steps = [replace(world.jobs, default_quota=usual) for _ in range(3)]
-    queues = [admissions(world, usual=usual) for _ in range(3)]
+    steps = [replace(world.jobs, default_quota=default_quota) for _ in range(3)]
+    queues = [admissions(world, usual=default_quota) for _ in range(3)]
     for _ in range(3):
         world.clock.advance(seconds=15)
         await asyncio.gather(*(s.run_once() for s in steps), *(q.run_once() for q in queues))
 
     async with world.engine.connect() as conn:
-        asked = (await conn.execute(select(tables.attempts.c.job_id))).scalars().all()
-    places = [(await world.job(job))["queue"] for job in jobs if job not in asked]
+        job_ids = (await conn.execute(select(tables.attempts.c.job_id))).scalars().all()
+    positions = [(await world.job(job))["queue"] for job in jobs if job not in job_ids]
 
-    assert len(asked) == 2
-    assert sorted(p["position"] for p in places) == [1, 2, 3, 4]
-    assert {p["reason"] for p in places} == {"Project tests has 2 of its 2 jobs under way."}
+    assert len(job_ids) == 2
+    assert sorted(p["position"] for p in positions) == [1, 2, 3, 4]
+    assert {p["reason"] for p in positions} == {"Project tests has 2 of its 2 jobs under way."}
 
 
 async def test_a_queued_job_shows_its_place_reason_and_times(world: World) -> None:
     queue = limit_projects(world, ONE)
     await submit_job(world)
-    low, high = await submit_job(world, priority="low"), await submit_job(world, priority="high")
+    low_job, high_job = (
+        await submit_job(world, priority="low"),
+        await submit_job(world, priority="high"),
+    )
     await queue.run_once()
 
-    shown, now = await world.job(low), int(world.clock().timestamp())
-    (listed,) = [j for j in (await world.call("GET", JOBS)).json()["data"] if j["id"] == low]
+    view, now = await world.job(low_job), int(world.clock().timestamp())
+    (listed_job,) = [
+        j for j in (await world.call("GET", JOBS)).json()["data"] if j["id"] == low_job
+    ]
 
-    assert (shown["status"], shown["phase"]) == ("queued", "queued")
-    assert shown["status_reason"] == {
+    assert (view["status"], view["phase"]) == ("queued", "queued")
+    assert view["status_reason"] == {
         "code": "project_jobs",
         "message": "2nd in the queue: project tests has 1 of its 1 jobs under way.",
-        "since": shown["queue"]["since"],
+        "since": view["queue"]["since"],
         "next_try_at": now + 5,
     }
-    assert shown["queue"] | {"since": None} == {
+    assert view["queue"] | {"since": None} == {
         "position": 2,
         "ahead": 1,
         "code": "project_jobs",
@@ -111,10 +118,10 @@ async def test_a_queued_job_shows_its_place_reason_and_times(world: World) -> No
         "since": None,
         "next_try_at": now + 5,
     }
-    assert shown["created_at"] <= shown["queue"]["since"] <= now
-    assert listed["queue"]["position"] == 2
-    assert (await world.job(high))["queue"]["position"] == 1
-    assert shown["infrastructure"]["priority"] == "low"
+    assert view["created_at"] <= view["queue"]["since"] <= now
+    assert listed_job["queue"]["position"] == 2
+    assert (await world.job(high_job))["queue"]["position"] == 1
+    assert view["infrastructure"]["priority"] == "low"
 
 
 async def test_another_priority_moves_a_job_that_waits(world: World) -> None:
@@ -135,12 +142,12 @@ async def test_a_pause_gives_the_place_back_and_a_resumed_job_waits_again(world:
     await world.call("POST", f"{JOBS}/{first}/pause")
     await world.tick(4)
     await run_queue(world, queue)
-    let_in = await count_attempts(world, second)
+    attempt_count = await count_attempts(world, second)
     await world.call("POST", f"{JOBS}/{first}/resume")
     await world.tick(3)
     await run_queue(world, queue)
 
-    assert let_in == 1
+    assert attempt_count == 1
     assert await count_attempts(world, first) == 1, "it was let in once, before the pause"
     assert (await world.job(first))["queue"]["position"] == 1
 
@@ -161,22 +168,25 @@ async def test_a_large_gang_is_admitted_though_small_jobs_keep_coming(world: Wor
     queue = admissions(world)
     await set_region_quota(world, queue, machines=4)
     runs = await submit_job(world)
-    large = await submit_job(world, nodes=4)
+    large_job = await submit_job(world, nodes=4)
     await run_queue(world, queue)
-    told = (await world.job(large))["status_reason"]
+    reason = (await world.job(large_job))["status_reason"]
     world.clock.advance(seconds=RESERVATION_DELAY.total_seconds())
     await queue.read_cores()
-    small = await submit_job(world)
+    small_job = await submit_job(world)
     await run_queue(world, queue)
-    first, behind = [await world.job(job) for job in (large, small)]
+    first, behind = [await world.job(job) for job in (large_job, small_job)]
     await world.call("POST", f"{JOBS}/{runs}/cancel")
     await run_queue(world, queue, 6, seconds=60)
 
-    assert told["code"] == "region_cores"
-    assert told["message"].endswith("it needs 384 Spot cores in eastus, and 192 of 384 are free.")
+    assert reason["code"] == "region_cores"
+    assert reason["message"].endswith("it needs 384 Spot cores in eastus, and 192 of 384 are free.")
     assert (behind["queue"]["code"], behind["phase"]) == ("larger_job", "queued")
     assert behind["forecast"]["let_in"]["p50"] > first["forecast"]["let_in"]["p50"] + 300
-    assert (await count_attempts(world, large), await count_attempts(world, small)) == (1, 0)
+    assert (await count_attempts(world, large_job), await count_attempts(world, small_job)) == (
+        1,
+        0,
+    )
 
 
 async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: World) -> None:
@@ -189,15 +199,15 @@ async def test_no_more_machines_are_asked_for_than_azure_has_cores_left(world: W
     world.cloud.evict(scale_set_name((await world.attempts_of(second))[0]["id"]))
     await world.tick(4)
 
-    shown = await world.job(second)
+    view = await world.job(second)
 
     assert await count_attempts(world, second) == 1
-    assert shown["phase"] == "waiting_capacity", shown["status_reason"]
-    assert shown["status_reason"]["message"].startswith(
+    assert view["phase"] == "waiting_capacity", view["status_reason"]
+    assert view["status_reason"]["message"].startswith(
         "0 of 96 Spot cores are free in eastus, and 96 are needed. The next check is at "
     )
-    ends = (await world.job(first))["forecast"]["finish"]
-    assert shown["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=15)
+    finish_at = (await world.job(first))["forecast"]["finish"]
+    assert view["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"], abs=15)
 
 
 async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: World) -> None:
@@ -205,14 +215,14 @@ async def test_cores_that_are_kept_for_a_job_do_not_come_free_for_it(world: Worl
     await set_region_quota(world, queue, machines=1)
     job = await submit_job(world, nodes=1)
     await train(world, await boot(world, job), step=1)
-    await set_region_quota(world, queue, machines=1, others=1)
+    await set_region_quota(world, queue, machines=1, other_machines=1)
     world.cloud.evict(scale_set_name((await world.attempts_of(job))[0]["id"]))
     await world.tick(4)
 
-    told = (await world.job(job))["forecast"]
+    forecast = (await world.job(job))["forecast"]
 
-    assert (told["let_in"], told["finish"]) == (None, None)
-    assert told["unknown_because"].startswith("Others in the subscription hold")
+    assert (forecast["let_in"], forecast["finish"]) == (None, None)
+    assert forecast["unknown_because"].startswith("Others in the subscription hold")
 
 
 async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_free(
@@ -224,26 +234,30 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
     await set_region_quota(world, queue, machines=2)
     second, third = await submit_job(world), await submit_job(world)
     await queue.run_once()
-    early, soon, late = [await world.job(job) for job in (first, second, third)]
+    first_view, second_view, last_forecast = [
+        await world.job(job) for job in (first, second, third)
+    ]
     async with world.engine.begin() as conn:
-        mine = queue_tables.queue.c.job_id == second
-        await conn.execute(update(queue_tables.queue).where(mine).values(code=WaitReason.JOBS))
+        condition = queue_tables.queue.c.job_id == second
+        await conn.execute(update(queue_tables.queue).where(condition).values(code=WaitReason.JOBS))
     world.clock.advance(seconds=6)  # answers are kept for 5
     past = await world.job(third)
     world.clock.advance(seconds=6)
-    with monkeypatch.context() as few:
-        few.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
+    with monkeypatch.context() as patches:
+        patches.setattr("service.db.queue.queue_forecast_rows.MAX_HOLDS", 0)
         batch = (await world.job(third))["forecast"]
-    await set_region_quota(world, queue, machines=4, others=4)
+    await set_region_quota(world, queue, machines=4, other_machines=4)
     await queue.run_once()
     never = await world.job(second)
 
-    assert soon["phase"] == "waiting_capacity"
-    ends = early["forecast"]["finish"]
-    assert soon["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"], abs=2)
-    assert soon["estimated_finish"] > ends["p50"] + 300
-    assert late["forecast"]["let_in"]["p50"] > soon["forecast"]["let_in"]["p50"] + 300
-    assert past["forecast"]["let_in"]["p50"] == pytest.approx(ends["p50"] + 6, abs=2)
+    assert second_view["phase"] == "waiting_capacity"
+    finish_at = first_view["forecast"]["finish"]
+    assert second_view["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"], abs=2)
+    assert second_view["estimated_finish"] > finish_at["p50"] + 300
+    assert (
+        last_forecast["forecast"]["let_in"]["p50"] > second_view["forecast"]["let_in"]["p50"] + 300
+    )
+    assert past["forecast"]["let_in"]["p50"] == pytest.approx(finish_at["p50"] + 6, abs=2)
     assert (batch["let_in"], batch["unknown_because"]) == (None, queue_forecast.TOO_MANY.why)
     assert never["estimated_finish"] is None
     assert never["forecast"]["finish"] is None
@@ -265,25 +279,29 @@ async def test_a_turn_that_its_replica_left_is_taken_by_another(world: World) ->
 
 
 async def test_an_operator_gives_a_project_a_quota_and_lifts_it(world: World) -> None:
-    async def run(*words: str) -> str:
-        options = console.parse_arguments(None, ["quota", "--project", "tests", *words])
+    async def run(*arguments: str) -> str:
+        options = console.parse_arguments(None, ["quota", "--project", "tests", *arguments])
         return "\n".join(await console.run_command(world.engine, options, world.clock(), NO_QUOTA))
 
-    told = await run("--max-jobs", "1", "--max-gpus", "64", "--weight", "2")
+    output = await run("--max-jobs", "1", "--max-gpus", "64", "--weight", "2")
     first, second = await submit_job(world), await submit_job(world)
-    waits = await count_attempts(world, second)
-    lifted = await run("--max-jobs", "none")
+    attempt_count = await count_attempts(world, second)
+    second_output = await run("--max-jobs", "none")
     await run_queue(world, admissions(world))
 
-    assert told.splitlines()[0] == "Project tests: 0 jobs under way of 1, 0 GPUs of 64, weight 2."
-    assert (await count_attempts(world, first), waits, await count_attempts(world, second)) == (
+    assert output.splitlines()[0] == "Project tests: 0 jobs under way of 1, 0 GPUs of 64, weight 2."
+    assert (
+        await count_attempts(world, first),
+        attempt_count,
+        await count_attempts(world, second),
+    ) == (
         1,
         0,
         1,
     )
     assert (await run()).startswith("Project tests: 2 jobs under way of any number, 32 GPUs")
     assert (
-        lifted.splitlines()[0]
+        second_output.splitlines()[0]
         == "Project tests: 1 jobs under way of any number, 16 GPUs of 64, weight 2."
     )
 
@@ -309,19 +327,19 @@ async def test_cores_are_counted_once_whatever_is_committed_between_two_statemen
         await quotas.claim_region(conn, SPOT.region, clock(), quotas.STALE)
         await quotas.record_usage(conn, SPOT.region, QUOTA.limit, QUOTA.used, clock())
 
-    sent = 0
+    count = 0
 
     def meanwhile(*_: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
-        nonlocal sent
-        sent += 1
-        if sent == which:
+        nonlocal count
+        count += 1
+        if count == which:
             url = database_url.replace("+psycopg", "")
-            with psycopg.connect(url, autocommit=True) as another:
-                another.execute(ENDS if running else BACK)
+            with psycopg.connect(url, autocommit=True) as other_conn:
+                other_conn.execute(ENDS if running else BACK)
 
     async with engine.connect() as conn:
         event.listen(conn.sync_connection, "before_cursor_execute", meanwhile)
-        counted = await quotas.regions(conn, clock())
+        region_quotas = await quotas.regions(conn, clock())
 
-    assert sent >= which
-    assert counted[SPOT.region].own == GANG
+    assert count >= which
+    assert region_quotas[SPOT.region].own == GANG

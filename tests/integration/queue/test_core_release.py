@@ -42,24 +42,26 @@ async def pass_time(world: World, queue: Admissions) -> None:
         await run_queue(world, queue, seconds=60)
 
 
-@pytest.mark.parametrize(("machines", "others"), [(3, 0), (4, 2)])
+@pytest.mark.parametrize(("machines", "other_machines"), [(3, 0), (4, 2)])
 async def test_the_first_of_two_evicted_gangs_that_no_longer_fit_resumes_at_once(
-    world: World, machines: int, others: int
+    world: World, machines: int, other_machines: int
 ) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=4)
     first, second = await submit_job(world), await submit_job(world)
     await evict_after_training(world, first, second)
-    await set_region_quota(world, queue, machines, others)
+    await set_region_quota(world, queue, machines, other_machines)
     await run_queue(world, queue, times=4)
-    at_once = (await count_attempts(world, first), await count_attempts(world, second))
+    counts = (await count_attempts(world, first), await count_attempts(world, second))
     await pass_time(world, queue)
-    waits = await world.job(second)
+    waiting_job = await world.job(second)
 
-    assert at_once == (2, 1)
+    assert counts == (2, 1)
     assert await count_attempts(world, second) == 1
-    assert waits["queue"]["code"] == "region_cores"
-    assert waits["queue"]["since"] < world.clock().timestamp() - ADMISSION_HOLD.total_seconds()
+    assert waiting_job["queue"]["code"] == "region_cores"
+    assert (
+        waiting_job["queue"]["since"] < world.clock().timestamp() - ADMISSION_HOLD.total_seconds()
+    )
 
 
 async def test_a_job_that_finds_no_price_keeps_no_cores_from_another_project(world: World) -> None:
@@ -69,33 +71,33 @@ async def test_a_job_that_finds_no_price_keeps_no_cores_from_another_project(wor
     job = await world.submit(infrastructure=LIMIT)
     world.jobs = replace(world.jobs, prices=FixedPrices({SPOT: DEAR}))
     await world.tick(3)
-    mine, world.key = world.key, await world.other_key()
-    other = await submit_job(world)
+    own_key, world.key = world.key, await world.other_key()
+    other_job = await submit_job(world)
     await queue.run_once()
-    before = (await count_attempts(world, other), (await world.job(other))["queue"]["code"])
+    before = (await count_attempts(world, other_job), (await world.job(other_job))["queue"]["code"])
     await pass_time(world, queue)
-    after = await count_attempts(world, other)
-    world.key = mine
-    shown = await world.job(job["id"])
+    after = await count_attempts(world, other_job)
+    world.key = own_key
+    view = await world.job(job["id"])
 
     assert (before, after) == ((0, "region_cores"), 1)
-    assert shown["queue"] is None, "it lacks a price, and no turn"
-    assert "max_price" in shown["status_reason"]["message"]
+    assert view["queue"] is None, "it lacks a price, and no turn"
+    assert "max_price" in view["status_reason"]["message"]
 
 
 async def test_a_job_that_lost_its_cores_is_admitted_before_later_ones(world: World) -> None:
     queue = admissions(world)
     await set_region_quota(world, queue, machines=2)
-    lost = await submit_job(world)
-    await evict_after_training(world, lost)
-    await set_region_quota(world, queue, machines=2, others=2)
+    lost_job = await submit_job(world)
+    await evict_after_training(world, lost_job)
+    await set_region_quota(world, queue, machines=2, other_machines=2)
     await pass_time(world, queue)
-    later = await submit_job(world)
+    later_job = await submit_job(world)
     await set_region_quota(world, queue, machines=2)
     await run_queue(world, queue, times=3)
 
-    assert (await count_attempts(world, lost), await count_attempts(world, later)) == (2, 0)
-    assert {"job.waits", "job.admitted"} <= set(await world.event_codes(lost))
+    assert (await count_attempts(world, lost_job), await count_attempts(world, later_job)) == (2, 0)
+    assert {"job.waits", "job.admitted"} <= set(await world.event_codes(lost_job))
 
 
 async def test_cores_of_machines_that_are_slow_to_delete_stay_reserved(world: World) -> None:
@@ -103,13 +105,13 @@ async def test_cores_of_machines_that_are_slow_to_delete_stay_reserved(world: Wo
     await set_region_quota(world, queue, machines=2)
     job = await submit_job(world)
     await train(world, await boot(world, job), step=1)
-    mine, world.key = world.key, await world.other_key()
-    other = await submit_job(world)
-    world.key, world.cloud.delete_time = mine, 2 * ADMISSION_HOLD
+    own_key, world.key = world.key, await world.other_key()
+    other_job = await submit_job(world)
+    world.key, world.cloud.delete_time = own_key, 2 * ADMISSION_HOLD
     for _ in range(8 * ROUNDS):  # its nodes are silent, which is not seen in rounds of a minute
         await queue.read_cores()
         await run_queue(world, queue)
-    again, world.key = await count_attempts(world, job), await world.other_key()
+    attempt_count, world.key = await count_attempts(world, job), await world.other_key()
 
-    assert again == 2
-    assert await count_attempts(world, other) == 0
+    assert attempt_count == 2
+    assert await count_attempts(world, other_job) == 0

@@ -68,18 +68,18 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
     world.cloud.sold_out.add(WEST)
     await pass_minutes(world, queue, 7)
     others_use(world, eastus=0)
-    small: list[str] = []
+    small_jobs: list[str] = []
     for _ in range(6):
-        while len(small) < 3:  # one has machines, or two have; the others wait
+        while len(small_jobs) < 3:  # one has machines, or two have; the others wait
             body = {"nodes": 1, "regions": [SPOT.region]}
-            small.append(str((await world.submit(infrastructure=body))["id"]))
+            small_jobs.append(str((await world.submit(infrastructure=body))["id"]))
         await pass_minutes(world, queue, 10)
         if await count_attempts(world, gang) > 1 and (await world.job(gang))["queue"] is None:
             break
-        await world.call("POST", f"{JOBS}/{small.pop(0)}/cancel")
-    newest = (await world.attempts_of(gang))[-1]
+        await world.call("POST", f"{JOBS}/{small_jobs.pop(0)}/cancel")
+    newest_attempt = (await world.attempts_of(gang))[-1]
 
-    assert (newest["region"], newest["outcome"]) == (SPOT.region, None)
+    assert (newest_attempt["region"], newest_attempt["outcome"]) == (SPOT.region, None)
 
 
 @pytest.mark.parametrize(
@@ -95,28 +95,28 @@ async def test_a_gang_gets_its_cores_back_though_small_jobs_keep_coming_and_azur
 async def test_the_regions_of_a_job_are_changed_within_its_plan_or_refused(
     world: World, submitted: list[str] | None, change: list[str] | None, refusal: str
 ) -> None:
-    asked = {"nodes": 2} | ({"regions": submitted} if submitted else {})
-    job = (await world.submit(infrastructure=asked))["id"]
+    infrastructure = {"nodes": 2} | ({"regions": submitted} if submitted else {})
+    job = (await world.submit(infrastructure=infrastructure))["id"]
     path, body = f"/v1/fine_tuning/jobs/{job}", {"infrastructure": {"regions": change}}
-    answer = await world.call("PATCH", path, json=body)
+    response = await world.call("PATCH", path, json=body)
 
-    shown = (await world.job(job))["infrastructure"]["regions"]
+    regions = (await world.job(job))["infrastructure"]["regions"]
     if refusal:
-        error = answer.json()["error"]
-        assert (answer.status_code, error["param"]) == (400, "infrastructure.regions")
+        error = response.json()["error"]
+        assert (response.status_code, error["param"]) == (400, "infrastructure.regions")
         assert refusal in error["message"]
-        assert shown == submitted
+        assert regions == submitted
     else:
-        assert answer.status_code == 200
-        assert shown == change
+        assert response.status_code == 200
+        assert regions == change
 
 
 async def test_a_job_gets_its_regions_back_after_they_were_narrowed(world: World) -> None:
-    both = ["eastus", "westus"]
-    job = (await world.submit(infrastructure={"nodes": 2, "regions": both}))["id"]
+    region_names = ["eastus", "westus"]
+    job = (await world.submit(infrastructure={"nodes": 2, "regions": region_names}))["id"]
     path = f"/v1/fine_tuning/jobs/{job}"
-    for regions in (["westus"], both):
+    for regions in (["westus"], region_names):
         body = {"infrastructure": {"regions": regions, "priority": "high"}}
         assert (await world.call("PATCH", path, json=body)).status_code == 200
 
-    assert (await world.job(job))["infrastructure"]["regions"] == both
+    assert (await world.job(job))["infrastructure"]["regions"] == region_names

@@ -29,8 +29,14 @@ runcmd:
 
 
 def facts(state: Path, arm_url: str = "", ca: str = "") -> StackInfo:
-    told = dict.fromkeys(("api_url", "api_key", "blob_url", "storage", "metadata_url"), "")
-    written = {**told, "database_url": "", "arm_url": arm_url, "ca": ca, "news": "of later times"}
+    config_fields = dict.fromkeys(("api_url", "api_key", "blob_url", "storage", "metadata_url"), "")
+    written = {
+        **config_fields,
+        "database_url": "",
+        "arm_url": arm_url,
+        "ca": ca,
+        "news": "of later times",
+    }
     (state / "stack.json").write_text(json.dumps(written))
     return StackInfo.read(state)
 
@@ -52,8 +58,8 @@ async def stack(tmp_path: Path) -> AsyncIterator[StackInfo]:
 
 @pytest.fixture(scope="module")
 def azure(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    short = ("--create-seconds", "0.2", "--delete-seconds", "0.2")
-    emulator = Emulator(tmp_path_factory.mktemp("azure"), *short)
+    options = ("--create-seconds", "0.2", "--delete-seconds", "0.2")
+    emulator = Emulator(tmp_path_factory.mktemp("azure"), *options)
     emulator.make_group()
     yield emulator
     emulator.destroy()
@@ -97,10 +103,10 @@ async def test_a_paused_part_stands_still_and_goes_on(stack: StackInfo) -> None:
 
 
 async def test_a_part_that_is_taken_away_is_not_started_before_its_time(stack: StackInfo) -> None:
-    began = time.monotonic()
+    start = time.monotonic()
     await faults.stop_part(stack, "service", 1.0)
 
-    assert time.monotonic() - began >= 1.0
+    assert time.monotonic() - start >= 1.0
     assert part_process(stack, "service").is_running()
 
 
@@ -131,30 +137,30 @@ async def test_a_machine_that_is_killed_is_gone_and_one_that_lingers_is_listed(
     cloud: StackInfo,
 ) -> None:
     vm = await _settled(cloud)
-    other = (await faults.list_machines(cloud, vm.attempt_id))[1]
+    second_machine = (await faults.list_machines(cloud, vm.attempt_id))[1]
     await faults.evict_vm(cloud, vm, notice=False)
-    await faults.evict_vm(cloud, other, notice=False, lingers=True)
+    await faults.evict_vm(cloud, second_machine, notice=False, lingers=True)
 
     assert [m.state for m in await faults.list_machines(cloud, vm.attempt_id)] == ["stopped"]
 
 
 async def test_all_machines_of_an_attempt_are_evicted_at_once(cloud: StackInfo) -> None:
     vm = await _settled(cloud)
-    taken = await faults.evict_attempt(cloud, vm.attempt_id, notice=False)
+    evicted = await faults.evict_attempt(cloud, vm.attempt_id, notice=False)
 
-    assert len(taken) == 2
+    assert len(evicted) == 2
     assert await faults.list_machines(cloud, vm.attempt_id) == []
 
 
 async def test_faults_are_planted_listed_and_taken_back(cloud: StackInfo) -> None:
     first = await faults.arm_fault(cloud, "throttle", count=2)
     await faults.arm_fault(cloud, "quota", region="eastus")
-    planted = [f["kind"] for f in await faults.list_faults(cloud)]
+    fault_kinds = [f["kind"] for f in await faults.list_faults(cloud)]
     await faults.clear_faults(cloud, first)
-    left = [f["kind"] for f in await faults.list_faults(cloud)]
+    remaining = [f["kind"] for f in await faults.list_faults(cloud)]
     await faults.clear_faults(cloud)
 
-    assert (planted, left) == (["throttle", "quota"], ["quota"])
+    assert (fault_kinds, remaining) == (["throttle", "quota"], ["quota"])
     assert await faults.list_faults(cloud) == []
     with pytest.raises(TargetNotFound, match="'kind' must be one of"):
         await faults.arm_fault(cloud, "earthquake")

@@ -51,27 +51,31 @@ class Image:
     folder: Path
 
     def run(
-        self, *words: str, said: str = "", **settings: str
+        self, *arguments: str, stdin: str = "", **settings: str
     ) -> "subprocess.CompletedProcess[str]":
         """Run Python in it to its end, with that on its standard input."""
         return subprocess.run(
-            [self._python, *words],
+            [self._python, *arguments],
             cwd=self.folder,
             env=settings,
-            input=said,
+            input=stdin,
             capture_output=True,
             text=True,
             check=False,
         )
 
     @contextmanager
-    def running(self, *words: str, **settings: str) -> Iterator[Path]:
+    def running(self, *arguments: str, **settings: str) -> Iterator[Path]:
         """Python in it, until the block ends; the file that it prints to."""
         log = self.folder / "log"
         with (
             log.open("wb") as output,
             subprocess.Popen(
-                [self._python, *words], cwd=self.folder, env=settings, stdout=output, stderr=output
+                [self._python, *arguments],
+                cwd=self.folder,
+                env=settings,
+                stdout=output,
+                stderr=output,
             ) as process,
         ):
             try:
@@ -98,8 +102,8 @@ def image(request: pytest.FixtureRequest, tmp_path: Path) -> Image:
     packages = environment / Path(sysconfig.get_path("purelib")).relative_to(sys.prefix)
     packages.mkdir(parents=True)
     # As in the image; the .pth files of a folder that is named here are not looked at.
-    places = [tmp_path / "rekindle", tmp_path / "code", sysconfig.get_path("purelib")]
-    (packages / "rekindle.pth").write_text("".join(f"{place}\n" for place in places))
+    paths = [tmp_path / "rekindle", tmp_path / "code", sysconfig.get_path("purelib")]
+    (packages / "rekindle.pth").write_text("".join(f"{path}\n" for path in paths))
     return Image(tmp_path)
 
 
@@ -116,7 +120,7 @@ async def test_the_service_answers_from_its_image(image: Image, database_url: st
             except httpx.TransportError:
                 return log.read_text()
 
-        await until(alive, lambda seen: seen == "200" or "Traceback" in seen)
+        await until(alive, lambda output: output == "200" or "Traceback" in output)
         assert await alive() == "200"
 
 
@@ -131,11 +135,11 @@ async def test_the_service_answers_from_its_image(image: Image, database_url: st
     ids=["service", "local", "trainer"],
 )
 def test_every_module_of_an_image_finds_what_it_imports(image: Image, packages: list[str]) -> None:
-    done = image.run("-c", IMPORT_ALL, *packages)
+    completed = image.run("-c", IMPORT_ALL, *packages)
 
-    assert done.returncode == 0, done.stderr
-    assert str(image.folder) in done.stdout
-    assert not re.search(rf"{ROOT}/(?!\.venv/)", done.stdout)  # nothing came from the checkout
+    assert completed.returncode == 0, completed.stderr
+    assert str(image.folder) in completed.stdout
+    assert not re.search(rf"{ROOT}/(?!\.venv/)", completed.stdout)  # nothing came from the checkout
 
 
 @pytest.mark.parametrize("image", [("service",)], indirect=True, ids=["service"])
@@ -147,44 +151,50 @@ def test_the_service_grades_from_its_image(image: Image) -> None:
         "reference": "a",
         "operation": "eq",
     }
-    asked = {"grader": grader, "model_sample": "a", "item": {}, "cpu_seconds": 60}
+    grader_request = {"grader": grader, "model_sample": "a", "item": {}, "cpu_seconds": 60}
 
-    done = image.run("-m", PROGRAM, said=json.dumps(asked))
+    completed = image.run("-m", PROGRAM, stdin=json.dumps(grader_request))
 
-    assert json.loads(done.stdout)["reward"] == 1.0, done.stderr
+    assert json.loads(completed.stdout)["reward"] == 1.0, completed.stderr
 
 
 @pytest.mark.parametrize("image", [("trainer",)], indirect=True, ids=["trainer"])
 def test_the_supervisor_and_the_graders_start_from_the_trainers_image(image: Image) -> None:
-    done = image.run("-m", "trainer.supervisor", REKINDLE_NODE_CONFIG=str(image.folder / "none"))
-    tried = image.run("-m", "trainer.graders", "--help")
+    completed = image.run(
+        "-m", "trainer.supervisor", REKINDLE_NODE_CONFIG=str(image.folder / "none")
+    )
+    help_run = image.run("-m", "trainer.graders", "--help")
 
-    assert (done.returncode, tried.returncode) == (2, 0), done.stderr + tried.stderr
-    assert "configuration.bad" in done.stderr
+    assert (completed.returncode, help_run.returncode) == (2, 0), completed.stderr + help_run.stderr
+    assert "configuration.bad" in completed.stderr
 
 
 @pytest.mark.parametrize("image", [("trainer",)], indirect=True, ids=["trainer"])
 def test_the_trainers_image_has_every_package_of_ours_that_its_modules_name(image: Image) -> None:
     """Without importing torch, which takes ten seconds of a core."""
-    there = {path.name for path in (image.folder / "rekindle").iterdir()}
-    ours = {path.parent.name for path in ROOT.glob("*/__init__.py")}
-    named = {
+    folder_names = {path.name for path in (image.folder / "rekindle").iterdir()}
+    package_names = {path.parent.name for path in ROOT.glob("*/__init__.py")}
+    referenced = {
         (node.module or "") if isinstance(node, ast.ImportFrom) else node.names[0].name
         for source in image.folder.glob("rekindle/**/*.py")
         for node in ast.walk(ast.parse(source.read_bytes()))
         if isinstance(node, ast.Import | ast.ImportFrom)
     }
 
-    assert {name.partition(".")[0] for name in named} & ours == there == {"trainer", "rendering"}
+    assert (
+        {name.partition(".")[0] for name in referenced} & package_names
+        == folder_names
+        == {"trainer", "rendering"}
+    )
 
 
 def _copies(dockerfile: str) -> Iterator[tuple[list[str], str]]:
     """Yield what of ours an image copies, and to where below /opt."""
     joined = dockerfile.replace("\\\n", " ")
-    for words, target in re.findall(
+    for arguments, target in re.findall(
         r"^COPY (?!--from)(.+) /opt/((?:rekindle|code)/\S*)$", joined, re.MULTILINE
     ):
-        yield words.split(), target
+        yield arguments.split(), target
 
 
 def _copy(source: Path, target: Path, *, into: bool) -> None:

@@ -29,19 +29,19 @@ SETTINGS = {
 DEAD = "postgresql://rekindle:open-sesame@127.0.0.1:1/rekindle"
 
 
-async def check(*words: str, **settings: str) -> tuple[int, str]:
+async def check(*arguments: str, **settings: str) -> tuple[int, str]:
     """Run the command; its exit status and output."""
     process = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-m", "service.main", "check", *words),
+        *(sys.executable, "-m", "service.main", "check", *arguments),
         cwd=ROOT,
         env=SETTINGS | settings,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
     )
-    out, errors = await process.communicate()
+    stdout, errors = await process.communicate()
     assert process.returncode is not None
     assert errors == b""
-    return process.returncode, out.decode()
+    return process.returncode, stdout.decode()
 
 
 Look = Callable[..., Awaitable[Mapping[str, SetupCheck]]]
@@ -55,7 +55,7 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
         for name, value in (SETTINGS | settings).items():
             monkeypatch.setenv(name, value)
         any_schema = KnownMigrations(newest="9999", known=frozenset())
-        return {part.name: part async for part in checks.run_checks(any_schema, time.time)}
+        return {result.name: result async for result in checks.run_checks(any_schema, time.time)}
 
     return look
 
@@ -63,17 +63,17 @@ def parts(monkeypatch: pytest.MonkeyPatch) -> Look:
 async def test_a_service_that_would_start_has_nothing_wrong(
     database_url: str, azurite: Azurite
 ) -> None:
-    near = json.dumps({"westus3": azurite.near_connection_string})
-    status, out = await check(
+    region_storage = json.dumps({"westus3": azurite.near_connection_string})
+    status, stdout = await check(
         "--json",
         REKINDLE_DATABASE_URL=database_url,
         REKINDLE_STORAGE=azurite.connection_string,
-        REKINDLE_REGION_STORAGE=near,
+        REKINDLE_REGION_STORAGE=region_storage,
     )
 
-    found = json.loads(out)
-    assert (status, [part["remedy"] for part in found]) == (0, [""] * 4)
-    assert [part["name"] for part in found] == [
+    check_list = json.loads(stdout)
+    assert (status, [result["remedy"] for result in check_list]) == (0, [""] * 4)
+    assert [result["name"] for result in check_list] == [
         "settings",
         "database",
         "storage",
@@ -82,28 +82,28 @@ async def test_a_service_that_would_start_has_nothing_wrong(
 
 
 async def test_all_faults_are_reported_at_once_without_secrets() -> None:
-    bad = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
-    status, out = await check(**bad, REKINDLE_DATABASE_URL=DEAD)
+    invalid_settings = {"REKINDLE_SECRET_KEY": "short", "REKINDLE_STORAGE": "AccountKey=nonsense"}
+    status, stdout = await check(**invalid_settings, REKINDLE_DATABASE_URL=DEAD)
 
-    wrong = [line for line in out.splitlines() if line.startswith("wrong ")]
+    wrong_lines = [line for line in stdout.splitlines() if line.startswith("wrong ")]
     assert status == 1
-    assert [line.split(":")[0].split()[1] for line in wrong] == [
+    assert [line.split(":")[0].split()[1] for line in wrong_lines] == [
         "REKINDLE_SECRET_KEY",
         "database",
         "storage",
     ]
-    assert "Connection refused" in wrong[1]
-    assert not any(secret in out for secret in ("short", "open-sesame", "nonsense"))
+    assert "Connection refused" in wrong_lines[1]
+    assert not any(secret in stdout for secret in ("short", "open-sesame", "nonsense"))
 
 
 async def test_a_database_without_migrations_is_reported(database_url: str, parts: Look) -> None:
     empty = database_url.replace("/rekindle?", "/postgres?")
     assert empty != database_url
 
-    found = await parts(REKINDLE_DATABASE_URL=empty, REKINDLE_STORAGE="nonsense")
+    results = await parts(REKINDLE_DATABASE_URL=empty, REKINDLE_STORAGE="nonsense")
 
-    assert found["database"].found.startswith("The schema is empty, this release needs")
-    assert found["database"].remedy == "Run: python -m service.main migrate"
+    assert results["database"].found.startswith("The schema is empty, this release needs")
+    assert results["database"].remedy == "Run: python -m service.main migrate"
 
 
 async def test_missing_rights_on_tables_are_reported(database_url: str, parts: Look) -> None:
@@ -111,83 +111,83 @@ async def test_missing_rights_on_tables_are_reported(database_url: str, parts: L
     async with engine.begin() as conn:
         await conn.execute(text("create role stranger login"))
     try:
-        stranger = make_url(database_url).set(username="stranger").render_as_string(False)
-        found = await parts(REKINDLE_DATABASE_URL=stranger, REKINDLE_STORAGE="nonsense")
+        stranger_url = make_url(database_url).set(username="stranger").render_as_string(False)
+        results = await parts(REKINDLE_DATABASE_URL=stranger_url, REKINDLE_STORAGE="nonsense")
     finally:
         async with engine.begin() as conn:
             await conn.execute(text("drop role stranger"))
         await engine.dispose()
 
-    assert found["database"].found == "permission denied for table alembic_version"
-    assert found["database"].remedy == "May its user read our tables?"
+    assert results["database"].found == "permission denied for table alembic_version"
+    assert results["database"].remedy == "May its user read our tables?"
 
 
 @pytest.mark.parametrize("url", ["nonsense", "mongodb://host/name", "postgresql://host:port/name"])
 async def test_an_invalid_database_url_is_reported_with_its_format(url: str, parts: Look) -> None:
-    found = await parts(REKINDLE_DATABASE_URL=url, REKINDLE_STORAGE="nonsense")
+    results = await parts(REKINDLE_DATABASE_URL=url, REKINDLE_STORAGE="nonsense")
 
-    assert "postgresql://USER:PASSWORD@HOST" in found["database"].remedy
+    assert "postgresql://USER:PASSWORD@HOST" in results["database"].remedy
 
 
 @pytest.mark.parametrize(
-    ("there", "instead", "said"),
+    ("there", "instead", "message"),
     [
         (KEY, KEY[:8] + KEY[:8].swapcase() + KEY[16:], "Auth"),  # rotated since
         (NEAR, NEAR, ""),
     ],
 )
 async def test_a_refused_account_key_is_reported(
-    azurite: Azurite, parts: Look, there: str, instead: str, said: str
+    azurite: Azurite, parts: Look, there: str, instead: str, message: str
 ) -> None:
     account = azurite.connection_string.replace(there, instead)
 
-    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
+    results = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
 
-    assert said in found["storage"].found
-    assert (found["storage"].remedy == "") is (said == "")
+    assert message in results["storage"].found
+    assert (results["storage"].remedy == "") is (message == "")
 
 
 @pytest.mark.parametrize(
-    ("account", "said"),
+    ("account", "message"),
     [
         ("http://account.blob.core.windows.net", "HTTPS"),
         ("https://blobs.example", "SAS name the account"),
     ],
 )
 async def test_an_invalid_account_url_is_reported_with_its_format(
-    parts: Look, account: str, said: str
+    parts: Look, account: str, message: str
 ) -> None:
-    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
+    results = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=account)
 
-    assert said in found["storage"].found
-    assert "https://ACCOUNT.blob.core.windows.net" in found["storage"].remedy
+    assert message in results["storage"].found
+    assert "https://ACCOUNT.blob.core.windows.net" in results["storage"].remedy
 
 
 async def test_a_storage_account_is_not_checked_without_an_identity(parts: Look) -> None:
     url = "https://account.blob.core.windows.net"
-    found = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=url, REKINDLE_OFFERINGS="")
+    results = await parts(REKINDLE_DATABASE_URL=DEAD, REKINDLE_STORAGE=url, REKINDLE_OFFERINGS="")
 
-    assert "not asked" in found["storage"].found
+    assert "not asked" in results["storage"].found
 
 
 async def test_trackers_are_checked_without_showing_their_secrets(parts: Look) -> None:
     server = MlflowServer()
-    well = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
+    reachable = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
     server.status = 401
-    refused = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
-    found = await parts(
+    refusal = await checks.mlflow(Mlflow.at("http://ann:open-sesame@mlflow", "", server))
+    results = await parts(
         REKINDLE_DATABASE_URL=DEAD,
         REKINDLE_STORAGE="nonsense",
         REKINDLE_MLFLOW_TRACKING_URI="http://ann:open-sesame@127.0.0.1:1",
     )
 
-    assert (well.remedy, refused.found) == (
+    assert (reachable.remedy, refusal.found) == (
         "",
         "MLflow answered experiments/search with 401 INTERNAL_ERROR",
     )
-    assert found["mlflow"].found == "MLflow did not answer experiments/search: ConnectError"
-    assert "REKINDLE_MLFLOW_TRACKING_URI" in found["mlflow"].remedy
-    assert not any("sesame" in str(part) for part in (refused, found["mlflow"]))
+    assert results["mlflow"].found == "MLflow did not answer experiments/search: ConnectError"
+    assert "REKINDLE_MLFLOW_TRACKING_URI" in results["mlflow"].remedy
+    assert not any("sesame" in str(result) for result in (refusal, results["mlflow"]))
 
 
 def test_a_wandb_key_without_the_package_is_reported() -> None:

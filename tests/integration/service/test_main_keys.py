@@ -48,8 +48,8 @@ def run() -> Iterator[Run]:
         assert stdin is not None
         assert stdout is not None
 
-        def run_command(settings: dict[str, str], *words: str) -> tuple[int, str, str]:
-            stdin.write(json.dumps([settings, words]) + "\n")
+        def run_command(settings: dict[str, str], *arguments: str) -> tuple[int, str, str]:
+            stdin.write(json.dumps([settings, arguments]) + "\n")
             stdin.flush()
             status, out, errors = json.loads(stdout.readline())
             return status, out, errors
@@ -61,39 +61,39 @@ def run() -> Iterator[Run]:
 @pytest.fixture
 def key(run: Run, database_url: str) -> Run:
     """Return a function that runs `key` with the address of the database alone."""
-    return lambda *words: run({"REKINDLE_DATABASE_URL": database_url}, "key", *words)
+    return lambda *arguments: run({"REKINDLE_DATABASE_URL": database_url}, "key", *arguments)
 
 
 async def test_an_operator_makes_lists_and_revokes_keys(
     key: Run, database_url: str, clock: Clock
 ) -> None:
-    words = ("--name", "laptop", "--scope", "read", "--days", "30")
-    _, secret, _ = key("create", "--project", "p", *words)
-    status, listed, _ = key("list", "--project", "p")
-    key_id = listed.split()[0]
+    arguments = ("--name", "laptop", "--scope", "read", "--days", "30")
+    _, secret, _ = key("create", "--project", "p", *arguments)
+    status, key_list, _ = key("list", "--project", "p")
+    key_id = key_list.split()[0]
 
     assert status == 0
     assert secret.strip().startswith("rk-")
-    assert secret.strip() not in listed
-    assert listed.rstrip().endswith("never used  laptop")
-    assert f"rk-...{secret.strip()[-4:]}  read  made " in listed
-    assert " by key create  expires 20" in listed
+    assert secret.strip() not in key_list
+    assert key_list.rstrip().endswith("never used  laptop")
+    assert f"rk-...{secret.strip()[-4:]}  read  made " in key_list
+    assert " by key create  expires 20" in key_list
 
     status, revoked, _ = key("revoke", key_id, "--project", "p")
 
     assert (status, "0 keys left" in revoked) == (0, True)
     assert (key("list", "--project", "p"))[1] == ""
     engine = engines.make_engine(database_url)
-    known = keys.cache(Listener(database_url))
+    key_cache = keys.cache(Listener(database_url))
     try:
         with pytest.raises(InvalidApiKey, match="was revoked"):
-            await keys.authenticate(engine, known, f"Bearer {secret.strip()}", clock())
+            await keys.authenticate(engine, key_cache, f"Bearer {secret.strip()}", clock())
     finally:
         await engine.dispose()
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("arguments", "message"),
     [
         ("migrate", ""),
         ("key create --project p", "rk-"),
@@ -103,22 +103,22 @@ async def test_an_operator_makes_lists_and_revokes_keys(
     ],
 )
 def test_a_command_on_the_database_needs_its_address_alone(
-    run: Run, key: Run, database_url: str, words: str, said: str
+    run: Run, key: Run, database_url: str, arguments: str, message: str
 ) -> None:
     settings = {"REKINDLE_DATABASE_URL": database_url, "REKINDLE_PROJECT_MAX_JOBS": "2"}
     key("create", "--project", "p")
     unread = {"REKINDLE_STORAGE": "", "REKINDLE_OFFERINGS": "nonsense", "REKINDLE_CLOUD": "none"}
 
-    alone = run(settings, *words.split())
-    beside_bad = run(settings | unread, *words.split())
+    alone = run(settings, *arguments.split())
+    beside_bad = run(settings | unread, *arguments.split())
 
-    for status, out, errors in (alone, beside_bad):
-        assert (status, said in out) == (0, True), (out, errors)
+    for status, stdout, errors in (alone, beside_bad):
+        assert (status, message in stdout) == (0, True), (stdout, errors)
 
 
-@pytest.mark.parametrize("words", ["migrate", "key list"])
+@pytest.mark.parametrize("arguments", ["migrate", "key list"])
 @pytest.mark.parametrize(
-    ("settings", "wanted"),
+    ("settings", "expected"),
     [
         ({}, "REKINDLE_DATABASE_URL: Field required"),
         ({"REKINDLE_DATABASE_URL": "nonsense"}, "postgresql://USER:PASSWORD@HOST"),
@@ -126,11 +126,11 @@ def test_a_command_on_the_database_needs_its_address_alone(
     ],
 )
 def test_a_command_says_in_two_lines_why_it_cannot_use_the_database(
-    run: Run, words: str, settings: dict[str, str], wanted: str
+    run: Run, arguments: str, settings: dict[str, str], expected: str
 ) -> None:
-    status, _, errors = run(settings, *words.split())
+    status, _, errors = run(settings, *arguments.split())
 
-    assert (status > 0, wanted in errors) == (True, True), errors
+    assert (status > 0, expected in errors) == (True, True), errors
     assert len(errors.splitlines()) <= 2
     assert "open-sesame" not in errors
 

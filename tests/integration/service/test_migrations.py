@@ -51,8 +51,8 @@ async def test_a_failed_migration_releases_its_lock(engine: AsyncEngine, databas
         await asyncio.to_thread(command.upgrade, migrations(database_url), "no such release")
 
     async with engine.connect() as conn:
-        free = await conn.execute(text("select pg_try_advisory_lock(7241)"))
-        assert free.scalar_one() is True
+        result = await conn.execute(text("select pg_try_advisory_lock(7241)"))
+        assert result.scalar_one() is True
         await conn.execute(text("select pg_advisory_unlock(7241)"))
 
 
@@ -62,7 +62,7 @@ async def test_a_migration_waits_for_one_that_runs(engine: AsyncEngine, database
         upgrade = asyncio.create_task(
             asyncio.to_thread(command.upgrade, migrations(database_url), "head")
         )
-        await waiting.until(lambda: blocked(engine), lambda many: many == 1)
+        await waiting.until(lambda: blocked(engine), lambda count: count == 1)
         assert not upgrade.done()
         await conn.execute(text("select pg_advisory_unlock(7241)"))
         await upgrade

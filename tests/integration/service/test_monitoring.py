@@ -17,11 +17,11 @@ Samples = dict[tuple[str, tuple[tuple[str, str], ...]], float]
 
 
 async def scrape(world: World, key: str) -> Samples:
-    answer = await world.http.get("/metrics", headers={"authorization": f"Bearer {key}"})
-    assert answer.status_code == 200, answer.text
+    response = await world.http.get("/metrics", headers={"authorization": f"Bearer {key}"})
+    assert response.status_code == 200, response.text
     return {
         (sample.name, tuple(sorted(sample.labels.items()))): sample.value
-        for family in text_string_to_metric_families(answer.text)
+        for family in text_string_to_metric_families(response.text)
         for sample in family.samples
     }
 
@@ -41,32 +41,32 @@ async def operator(world: World) -> str:
 
 async def test_a_process_without_users_shows_its_metrics_too(world: World, operator: str) -> None:
     async with client(make_probes(world.parts)) as http:
-        answer = await http.get("/metrics", headers={"authorization": f"Bearer {operator}"})
-        stranger = await http.get("/metrics")
+        response = await http.get("/metrics", headers={"authorization": f"Bearer {operator}"})
+        unauthorized = await http.get("/metrics")
 
-    assert "rekindle_jobs" in answer.text
-    assert stranger.status_code == 401
+    assert "rekindle_jobs" in response.text
+    assert unauthorized.status_code == 401
 
 
 async def test_every_metric_that_is_declared_is_shown_and_no_label_names_a_job(
     world: World, operator: str
 ) -> None:
-    answer = await world.http.get("/metrics", headers={"authorization": f"Bearer {operator}"})
-    shown = {family.name for family in text_string_to_metric_families(answer.text)}
+    response = await world.http.get("/metrics", headers={"authorization": f"Bearer {operator}"})
+    names = {family.name for family in text_string_to_metric_families(response.text)}
 
-    assert {name.removesuffix("_total") for name in DECLARED} <= shown
+    assert {name.removesuffix("_total") for name in DECLARED} <= names
     assert not {"job", "job_id", "attempt", "node", "project"} & {
-        label for one in DECLARED.values() for label in one.labels
+        label for metric in DECLARED.values() for label in metric.labels
     }
 
 
 def test_names_follow_prometheus_conventions() -> None:
-    for one in DECLARED.values():
-        assert one.name.startswith("rekindle_")
-        assert (one.kind is MetricType.COUNTER) == one.name.endswith("_total")
-        assert (one.kind is MetricType.HISTOGRAM) == bool(one.buckets)
-        assert one.source is MetricSource.PROCESS or one.kind is MetricType.GAUGE
-        assert one.help.endswith(".")
+    for metric in DECLARED.values():
+        assert metric.name.startswith("rekindle_")
+        assert (metric.kind is MetricType.COUNTER) == metric.name.endswith("_total")
+        assert (metric.kind is MetricType.HISTOGRAM) == bool(metric.buckets)
+        assert metric.source is MetricSource.PROCESS or metric.kind is MetricType.GAUGE
+        assert metric.help.endswith(".")
 
 
 async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
@@ -80,10 +80,10 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
     await commit(world, job, committed(4, first, "stop"))
     await say_all(nodes, NodePhase.STOPPED, first, step=7)
     await world.tick(2, seconds=1)
-    again = await boot(world, job)
-    second = await train(world, again, step=8)
+    new_nodes = await boot(world, job)
+    second = await train(world, new_nodes, step=8)
     await commit(world, job, committed(10, second, "final"))
-    await say_all(again, NodePhase.FINISHED, second, step=10)
+    await say_all(new_nodes, NodePhase.FINISHED, second, step=10)
     await world.tick(30)
     after = await scrape(world, operator)
 
@@ -103,8 +103,10 @@ async def test_the_metrics_tell_of_machines_money_eviction_and_recovery(
     assert grown("rekindle_lost_machine_seconds_total", capacity_type="spot") == 3
     assert grown("rekindle_jobs_finished_total", state="succeeded") == 1
     assert grown("rekindle_spent_dollars_total", capacity_type="spot") > 0
-    paid = grown("rekindle_paid_machine_seconds_total", capacity_type="spot")
-    assert 0 <= grown("rekindle_training_machine_seconds_total", capacity_type="spot") <= paid
+    paid_seconds = grown("rekindle_paid_machine_seconds_total", capacity_type="spot")
+    assert (
+        0 <= grown("rekindle_training_machine_seconds_total", capacity_type="spot") <= paid_seconds
+    )
     assert grown("rekindle_attempt_phase_seconds_count", phase="allocate") == 2
     assert grown("rekindle_http_request_seconds_count", **OF_POST) == 1
     assert grown("rekindle_http_request_seconds_count", operation="register", status="2xx") >= 4
@@ -114,14 +116,14 @@ async def test_the_load_of_gpus_is_measured_by_region_and_size(world: World, ope
     before = await scrape(world, operator)
     _, nodes, number = await start_training(world)
     loads = (GpuLoad(busy=0.9, memory=0.5), GpuLoad(busy=0.7, memory=0.5))
-    answer = await nodes[0].say(NodePhase.RUNNING, number, step=2, gpus=loads)
+    response = await nodes[0].say(NodePhase.RUNNING, number, step=2, gpus=loads)
     after = await scrape(world, operator)
 
-    assert answer.status_code == 200
-    place = {name: BOUGHT[name] for name in ("region", "vm_size")}
+    assert response.status_code == 200
+    labels = {name: BOUGHT[name] for name in ("region", "vm_size")}
     for name, sum_ in (("utilization", 1.6), ("memory_used", 1.0)):
         total = f"rekindle_gpu_{name}_ratio_sum"
-        assert value(after, total, **place) - value(before, total, **place) == pytest.approx(sum_)
+        assert value(after, total, **labels) - value(before, total, **labels) == pytest.approx(sum_)
 
 
 async def test_gpu_errors_are_counted_once_with_news_and_without(
@@ -129,9 +131,9 @@ async def test_gpu_errors_are_counted_once_with_news_and_without(
 ) -> None:
     before = await scrape(world, operator)
     _, nodes, number = await start_training(world)
-    told = {"gpu_errors": GpuErrors(corrected=5, uncorrected=1, fatal_xids=2, other_xids=3)}
-    await nodes[0].say(NodePhase.RUNNING, number, step=2, **told)
-    await nodes[1].say(NodePhase.FAILED, number, step=2, error="ECC", unhealthy="ECC", **told)
+    fields = {"gpu_errors": GpuErrors(corrected=5, uncorrected=1, fatal_xids=2, other_xids=3)}
+    await nodes[0].say(NodePhase.RUNNING, number, step=2, **fields)
+    await nodes[1].say(NodePhase.FAILED, number, step=2, error="ECC", unhealthy="ECC", **fields)
     after = await scrape(world, operator)
 
     def grown(name: str, kind: str) -> float:

@@ -46,9 +46,9 @@ class Stage:
 
 @pytest.fixture
 async def stage(tmp_path: Path) -> AsyncIterator[Stage]:
-    made = Stage(tmp_path)
-    yield made
-    await made.crew.stop_parts()
+    new_stage = Stage(tmp_path)
+    yield new_stage
+    await new_stage.crew.stop_parts()
 
 
 async def test_a_part_that_dies_is_named_shown_and_started_again(stage: Stage) -> None:
@@ -83,16 +83,16 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
         note = stage.state / "ready" / "echo"
         return note.read_text() if note.exists() else ""
 
-    back = await waiting.until(ready, lambda pid: pid not in ("", str(first)))
+    new_pid = await waiting.until(ready, lambda pid: pid not in ("", str(first)))
 
-    assert back == str(stage.pid())
+    assert new_pid == str(stage.pid())
     assert any("no luck this time" in story for story in stage.said)
 
 
 async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> None:
-    short = "import pathlib; pathlib.Path({flag!r}).touch()"
+    program = "import pathlib; pathlib.Path({flag!r}).touch()"
     stage.flag.touch()
-    await stage.crew.start_part(stage.part(short))
+    await stage.crew.start_part(stage.part(program))
 
     with pytest.raises(StackStartError, match="echo died"):
         await stage.crew.wait_for_failure()
@@ -122,10 +122,10 @@ async def test_what_a_killed_stack_left_is_ended_by_the_next(tmp_path: Path) -> 
     )
     command = [sys.executable, "-c", killed, str(tmp_path)]
     await asyncio.to_thread(subprocess.run, command, check=False)
-    left = psutil.Process(Stage(tmp_path).pid())
+    process = psutil.Process(Stage(tmp_path).pid())
 
     assert leftover_processes.stop_parts(StateFolder(tmp_path)) == ["echo"]
-    assert not left.is_running() or left.status() == psutil.STATUS_ZOMBIE
+    assert not process.is_running() or process.status() == psutil.STATUS_ZOMBIE
     assert leftover_processes.stop_parts(StateFolder(tmp_path)) == []
 
 
@@ -168,22 +168,22 @@ def test_a_state_folder_that_cannot_be_is_named(tmp_path: Path) -> None:
 
 def test_vms_are_stopped_even_when_their_disks_were_removed(tmp_path: Path) -> None:
     def vm(state: Path) -> subprocess.Popen[bytes]:
-        home = state / "azure" / "vms" / "one"
-        marks = {VM_VARIABLE: "http://127.0.0.1:1/vm/x", "HOME": str(home)}
+        vm_folder = state / "azure" / "vms" / "one"
+        marks = {VM_VARIABLE: "http://127.0.0.1:1/vm/x", "HOME": str(vm_folder)}
         return subprocess.Popen(["sleep", "600"], env=marks)
 
-    ours, other = vm(tmp_path / "ours"), vm(tmp_path / "other")
+    own_vm, other_vm = vm(tmp_path / "ours"), vm(tmp_path / "other")
 
     assert leftover_processes.kill_vms(StateFolder(tmp_path / "ours")) == 1
-    assert not psutil.pid_exists(ours.pid)
-    assert psutil.pid_exists(other.pid)
+    assert not psutil.pid_exists(own_vm.pid)
+    assert psutil.pid_exists(other_vm.pid)
     assert leftover_processes.kill_vms(StateFolder(tmp_path / "other")) == 1
-    assert [ours.wait(), other.wait()] == [0, 0], "psutil has collected them"
+    assert [own_vm.wait(), other_vm.wait()] == [0, 0], "psutil has collected them"
 
 
 def test_secrets_are_made_once_and_readable_by_the_owner_only(tmp_path: Path) -> None:
     state = StateFolder(tmp_path)
-    made = state.read_or_create_secret("secret")
+    secret = state.read_or_create_secret("secret")
 
-    assert state.read_or_create_secret("secret") == made
+    assert state.read_or_create_secret("secret") == secret
     assert (state / "secret").stat().st_mode & 0o777 == 0o600

@@ -31,7 +31,7 @@ async def request_path(parts: Parts) -> httpx.Response:
 
 
 @pytest.mark.parametrize(
-    ("newest", "known", "status"),
+    ("newest", "known_versions", "status"),
     [
         (None, {BEFORE}, 200),  # what the database has is what is needed
         (LATER, {BEFORE, None, LATER}, 503),  # nobody has migrated yet
@@ -39,16 +39,21 @@ async def request_path(parts: Parts) -> httpx.Response:
     ],
 )
 async def test_a_process_is_ready_once_its_schema_is_there(
-    world: World, newest: str | None, known: set[str | None], status: int
+    world: World, newest: str | None, known_versions: set[str | None], status: int
 ) -> None:
     async with world.engine.connect() as conn:
-        there = (await conn.execute(text("select version_num from alembic_version"))).scalar_one()
-    schema = KnownMigrations(newest=newest or there, known=frozenset(k or there for k in known))
+        schema_version = (
+            await conn.execute(text("select version_num from alembic_version"))
+        ).scalar_one()
+    schema = KnownMigrations(
+        newest=newest or schema_version,
+        known=frozenset(k or schema_version for k in known_versions),
+    )
 
-    answer = await request_path(replace(world.parts, schema=schema))
+    response = await request_path(replace(world.parts, schema=schema))
 
-    assert answer.status_code == status
-    assert ("migrate" in answer.text) == (status == 503)
+    assert response.status_code == status
+    assert ("migrate" in response.text) == (status == 503)
 
 
 async def test_a_process_whose_database_was_never_migrated_says_what_to_run(
@@ -57,20 +62,20 @@ async def test_a_process_whose_database_was_never_migrated_says_what_to_run(
     engine = make_engine(database_url.replace("/rekindle?", "/postgres?"))
     schema = KnownMigrations(newest=NOW, known=frozenset({NOW}))
 
-    answer = await request_path(replace(world.parts, engine=engine, schema=schema))
+    response = await request_path(replace(world.parts, engine=engine, schema=schema))
     await engine.dispose()
 
-    assert answer.status_code == 503
-    assert "python -m service.main migrate" in answer.json()["status"]
+    assert response.status_code == 503
+    assert "python -m service.main migrate" in response.json()["status"]
 
 
 async def test_a_reconciler_that_was_given_a_port_answers_whether_it_is_well_and_nothing_else(
     world: World,
 ) -> None:
     async with client(make_probes(world.parts)) as http:
-        answers = [await http.get(path) for path in ("/livez", "/readyz", "/v1/models", "/docs")]
+        responses = [await http.get(path) for path in ("/livez", "/readyz", "/v1/models", "/docs")]
 
-    assert [answer.status_code for answer in answers] == [200, 200, 404, 404]
+    assert [response.status_code for response in responses] == [200, 200, 404, 404]
     assert console.parse_arguments("", ["reconciler"]).port is None
     assert console.parse_arguments("", ["reconciler", "--port", "8081"]).port == 8081
 
@@ -79,13 +84,13 @@ async def test_a_process_whose_loop_hangs_is_not_ready(world: World) -> None:
     liveness = LoopLiveness(world.clock)
     liveness.record_turn("attempts")
     parts = replace(world.parts, liveness=liveness)
-    well = await request_path(parts)
+    healthy = await request_path(parts)
     world.clock.advance(seconds=(GRACE + timedelta(seconds=1)).total_seconds())
     liveness.record_turn("jobs")
 
     hanging = await request_path(parts)
 
-    assert well.status_code == 200
+    assert healthy.status_code == 200
     assert hanging.status_code == 503
     assert "attempts" in hanging.json()["status"]
     assert "jobs" not in hanging.json()["status"]
@@ -104,18 +109,18 @@ async def test_a_loop_is_late_by_its_own_time(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("ahead", "says"), [(0, "ok"), (4, "ok"), (9, "9 s ahead of"), (-9, "9 s behind")]
+    ("seconds_ahead", "message"), [(0, "ok"), (4, "ok"), (9, "9 s ahead of"), (-9, "9 s behind")]
 )
 async def test_a_process_whose_clock_is_not_that_of_postgresql_is_not_ready(
-    world: World, ahead: float, says: str
+    world: World, seconds_ahead: float, message: str
 ) -> None:
-    ahead_of_it = replace(world.parts, wall_clock=lambda: time.time() + ahead)
+    ahead_of_it = replace(world.parts, wall_clock=lambda: time.time() + seconds_ahead)
     async with client(make_app(ahead_of_it)) as http:
-        answer = await http.get("/readyz")
+        response = await http.get("/readyz")
 
-    assert answer.status_code == (200 if says == "ok" else 503)
-    assert says in answer.json()["status"]
-    assert ("NTP" in answer.json()["status"]) == (says != "ok")
+    assert response.status_code == (200 if message == "ok" else 503)
+    assert message in response.json()["status"]
+    assert ("NTP" in response.json()["status"]) == (message != "ok")
 
 
 async def test_a_reconciler_without_a_database_is_not_ready(world: World) -> None:
@@ -132,9 +137,9 @@ READ_ONLY = "&options=-c%20default_transaction_read_only%3Don"
 @pytest.fixture
 async def full(database_url: str) -> AsyncIterator[AsyncEngine]:
     """As Azure makes a server whose disk is all but full."""
-    made = make_engine(database_url + READ_ONLY)
-    yield made
-    await made.dispose()
+    read_only_engine = make_engine(database_url + READ_ONLY)
+    yield read_only_engine
+    await read_only_engine.dispose()
 
 
 @pytest.fixture
@@ -144,20 +149,20 @@ async def stuck(world: World, full: AsyncEngine) -> AsyncIterator[World]:
         yield replace(world, http=http)
 
 
-@pytest.mark.parametrize("wish", ["", "/{job}/pause"])
+@pytest.mark.parametrize("path_suffix", ["", "/{job}/pause"])
 async def test_what_a_read_only_database_cannot_keep_is_to_be_sent_again(
-    world: World, stuck: World, wish: str
+    world: World, stuck: World, path_suffix: str
 ) -> None:
     job = await world.submit()
     body = {"model": "rekindle/tiny-llama", "training_file": await world.upload()}
 
-    path = f"/v1/fine_tuning/jobs{wish.format(job=job['id'])}"
-    answer = await stuck.call("POST", path, json=body if not wish else None)
+    path = f"/v1/fine_tuning/jobs{path_suffix.format(job=job['id'])}"
+    response = await stuck.call("POST", path, json=body if not path_suffix else None)
 
-    assert answer.status_code == 503
-    assert answer.headers["retry-after"] == "5"
-    assert answer.json()["error"]["code"] == "service_unavailable"
-    assert "read-only now" in answer.json()["error"]["message"]
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "5"
+    assert response.json()["error"]["code"] == "service_unavailable"
+    assert "read-only now" in response.json()["error"]["message"]
     assert (await world.job(job["id"]))["status"] == job["status"]
 
 
@@ -167,9 +172,9 @@ async def test_a_node_hears_of_a_read_only_database_as_of_an_outage(
     _, nodes, number = await start_training(world)
 
     nodes[0].world = stuck
-    answer = await nodes[0].say(NodePhase.RUNNING, number, step=2)
+    response = await nodes[0].say(NodePhase.RUNNING, number, step=2)
 
-    assert answer.status_code == 503
+    assert response.status_code == 503
 
 
 async def test_what_is_only_read_is_answered_all_the_same(world: World, stuck: World) -> None:
@@ -184,11 +189,11 @@ async def test_a_process_whose_database_takes_no_writes_is_not_ready(
     parts = replace(world.parts, engine=full)
     for face in (make_app(parts), make_probes(parts)):
         async with client(face) as http:
-            answer = await http.get("/readyz")
+            response = await http.get("/readyz")
 
-        assert answer.status_code == 503
-        assert "takes no writes" in answer.json()["status"]
-        assert "docs/runbook.md" in answer.json()["status"]
+        assert response.status_code == 503
+        assert "takes no writes" in response.json()["status"]
+        assert "docs/runbook.md" in response.json()["status"]
 
 
 async def test_a_loop_takes_a_read_only_database_for_one_that_is_away(
@@ -223,5 +228,5 @@ async def test_a_wrong_statement_is_an_internal_error(
 
 
 def _told(caplog: pytest.LogCaptureFixture) -> list[tuple[str, str]]:
-    ours = [record for record in caplog.records if record.name.startswith("service")]
-    return [(record.levelname, record.getMessage()) for record in ours]
+    records = [record for record in caplog.records if record.name.startswith("service")]
+    return [(record.levelname, record.getMessage()) for record in records]

@@ -32,8 +32,8 @@ async def running(url: str, steps: list[Step]) -> AsyncIterator[asyncio.Event]:
     stop, listener = asyncio.Event(), Listener(driver_url(url))
 
     async def claim(limit: int) -> list[Step]:
-        taken, steps[:limit] = steps[:limit], []
-        return taken
+        batch, steps[:limit] = steps[:limit], []
+        return batch
 
     loop = asyncio.create_task(Loop(listener=listener, stop=stop).run_when_due("test", claim))
     try:
@@ -69,20 +69,20 @@ async def test_a_step_that_hangs_holds_up_nothing_else(database_url: str, done: 
 async def test_no_more_than_a_batch_is_under_way_at_a_time(
     database_url: str, done: list[int]
 ) -> None:
-    under_way, most = 0, 0
+    active, peak = 0, 0
 
     async def step() -> None:
-        nonlocal under_way, most
-        under_way += 1
-        most = max(most, under_way)
+        nonlocal active, peak
+        active += 1
+        peak = max(peak, active)
         await asyncio.sleep(0)
-        under_way -= 1
+        active -= 1
         done.append(1)
 
     async with running(database_url, [step] * (5 * CONCURRENT_STEPS)):
         await waiting.until(_length(done), lambda n: n == 5 * CONCURRENT_STEPS)
 
-    assert most <= CONCURRENT_STEPS
+    assert peak <= CONCURRENT_STEPS
 
 
 async def test_a_step_that_breaks_ends_neither_the_others_nor_the_loop(
@@ -122,73 +122,73 @@ async def test_work_that_hangs_is_seen_however_often_it_is_done(world: World, ki
     """It has the time that a slow sweep needs, and no more."""
     liveness, gate = LoopLiveness(world.clock), asyncio.Event()
     loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), liveness=liveness)
-    begun = list[int]()
+    started_steps = list[int]()
 
     async def hang() -> None:
-        begun.append(1)
+        started_steps.append(1)
         await gate.wait()
         loop.stop.set()
 
-    turns = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
-    running = asyncio.create_task(turns(60.0, "sweep", hang))
-    await waiting.until(_length(begun), lambda n: n == 1)
-    late = []
+    run_loop = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
+    running = asyncio.create_task(run_loop(60.0, "sweep", hang))
+    await waiting.until(_length(started_steps), lambda n: n == 1)
+    delays = []
     for minutes in (0, 30, 30):  # 30 minutes, and ten times its period
         world.clock.advance(minutes=minutes)
-        late.append(liveness.late_loops())
+        delays.append(liveness.late_loops())
     gate.set()
     await running
 
-    assert late == [[], [], ["sweep"]]
+    assert delays == [[], [], ["sweep"]]
 
 
 async def test_a_loop_whose_claims_all_fail_is_late_until_one_does_not(world: World) -> None:
     liveness, faults = LoopLiveness(world.clock), [RuntimeError("no right")] * 2
     loop = TimelessLoop(listener=world.listener, stop=asyncio.Event(), liveness=liveness)
-    late = []
+    delays = []
 
     async def claim(_: int) -> list[Step]:
-        late.append(liveness.late_loops())
+        delays.append(liveness.late_loops())
         world.clock.advance(seconds=(GRACE + SECOND).total_seconds())
         if faults:
             raise faults.pop()
-        if len(late) == 4:
+        if len(delays) == 4:
             loop.stop.set()
         return []
 
     await asyncio.wait_for(loop.run_when_due("jobs", claim), 20)
 
-    assert late == [[], ["jobs"], ["jobs"], []]
+    assert delays == [[], ["jobs"], ["jobs"], []]
 
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_a_loop_that_waits_for_its_next_turn_is_not_late(world: World, kind: str) -> None:
-    liveness, done = LoopLiveness(world.clock), list[int]()
+    liveness, finished_tasks = LoopLiveness(world.clock), list[int]()
     loop = Loop(listener=world.listener, stop=asyncio.Event(), liveness=liveness)
 
     async def run() -> None:
-        done.append(1)
+        finished_tasks.append(1)
 
-    turns = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
-    running = asyncio.create_task(turns(3600.0, "sweep", run))
-    await waiting.until(_length(done), lambda n: n == (kind == "whenever"))
+    run_loop = loop.run_every if kind == "every" else partial(loop.run_on_notice, "topic")
+    running = asyncio.create_task(run_loop(3600.0, "sweep", run))
+    await waiting.until(_length(finished_tasks), lambda n: n == (kind == "whenever"))
     await asyncio.sleep(0)  # until it waits
-    late = []
+    delays = []
     for minutes in (59, 2):
         world.clock.advance(minutes=minutes)
-        late.append(liveness.late_loops())
+        delays.append(liveness.late_loops())
     loop.stop.set()
     await running
 
-    assert late == [[], ["sweep"]]
+    assert delays == [[], ["sweep"]]
 
 
 @pytest.mark.parametrize("kind", ["every", "whenever"])
 async def test_a_long_sweep_does_not_delay_a_drain(database_url: str, kind: str) -> None:
-    begun, cut_off = asyncio.Event(), asyncio.Event()
+    started, cut_off = asyncio.Event(), asyncio.Event()
 
     async def sweep() -> None:
-        begun.set()
+        started.set()
         try:
             await asyncio.Event().wait()
         finally:
@@ -197,12 +197,12 @@ async def test_a_long_sweep_does_not_delay_a_drain(database_url: str, kind: str)
     listener = Listener(driver_url(database_url))
     loop = Loop(listener=listener, stop=asyncio.Event(), drain=0.1)
     whenever = partial(loop.run_on_notice, "topic", 60.0)
-    turning = asyncio.create_task(
+    loop_task = asyncio.create_task(
         whenever("sweep", sweep) if kind == "whenever" else loop.run_every(0.01, "sweep", sweep)
     )
-    await asyncio.wait_for(begun.wait(), 20)
+    await asyncio.wait_for(started.wait(), 20)
     loop.stop.set()
-    await asyncio.wait_for(turning, 20)
+    await asyncio.wait_for(loop_task, 20)
 
     assert cut_off.is_set()
 
@@ -227,13 +227,15 @@ async def test_a_region_that_hangs_takes_no_connection_from_the_others(
     running = asyncio.create_task(loop.run_when_due("attempts", reconciler.claim))
     await waiting.until(_number(cloud), lambda n: n == 60)
     world.clock.advance(seconds=1)
-    taken = await waiting.until(_state(world, "att-free"), lambda state: state == "provisioning")
+    attempt_state = await waiting.until(
+        _state(world, "att-free"), lambda state: state == "provisioning"
+    )
     still_hang = not gate.is_set() and cloud.waiting >= 60
     stop.set()
     gate.set()
     await running
 
-    assert taken == "provisioning"
+    assert attempt_state == "provisioning"
     assert still_hang
 
 
@@ -284,8 +286,8 @@ def _number(cloud: HangingCloud) -> Callable[[], Awaitable[int]]:
 def _state(world: World, attempt_id: str) -> Callable[[], Awaitable[str]]:
     async def look() -> str:
         async with world.engine.connect() as conn:
-            found = await attempts.find(conn, attempt_id)
-        return str(found.state) if found else ""
+            row = await attempts.find(conn, attempt_id)
+        return str(row.state) if row else ""
 
     return look
 
@@ -301,22 +303,24 @@ async def test_a_subscriber_reads_as_soon_as_it_is_notified(
     engine: AsyncEngine, database_url: str
 ) -> None:
     stop, listener = asyncio.Event(), Listener(driver_url(database_url))
-    seen, now = list[str](), ["at first"]
+    reports, now = list[str](), ["at first"]
 
     async def look() -> None:
-        seen.append(now[0])
+        reports.append(now[0])
 
     loop = Loop(listener=listener, stop=stop)
-    looking = asyncio.create_task(loop.run_on_notice("topic", 600.0, "test", look))
-    await waiting.until(_length(seen), lambda n: n == 1)
+    loop_task = asyncio.create_task(loop.run_on_notice("topic", 600.0, "test", look))
+    await waiting.until(_length(reports), lambda n: n == 1)
     listening = asyncio.create_task(listener.run())
-    await waiting.until(_length(seen), lambda n: n == 2)  # what was told before it listened is lost
+    await waiting.until(
+        _length(reports), lambda n: n == 2
+    )  # what was told before it listened is lost
     now[0] = "when told"
     async with engine.begin() as conn:
         await notify.notify(conn, "topic")
-    await waiting.until(_length(seen), lambda n: n == 3)
+    await waiting.until(_length(reports), lambda n: n == 3)
     stop.set()
     listening.cancel()
-    await asyncio.gather(looking, listening, return_exceptions=True)
+    await asyncio.gather(loop_task, listening, return_exceptions=True)
 
-    assert seen[-1] == "when told"
+    assert reports[-1] == "when told"

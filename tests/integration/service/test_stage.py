@@ -137,10 +137,10 @@ def test_every_fault_has_a_line_and_none_is_a_traceback(folder: Path) -> None:
     (folder / "optimizer.pt").touch()
     (folder / "model.safetensors").write_bytes(b"")
 
-    with pytest.raises(StagingError) as refused:
+    with pytest.raises(StagingError) as error:
         check_model(folder)
 
-    assert [line.split(" ")[0] for line in str(refused.value).splitlines()] == [
+    assert [line.split(" ")[0] for line in str(error.value).splitlines()] == [
         "optimizer.pt",
         "model.safetensors",
     ]
@@ -163,13 +163,13 @@ def test_an_unusable_storage_account_is_reported_in_one_line(
     folder: Path, storage: str, answer: str
 ) -> None:
     command = [sys.executable, "-m", "rekindle.stage", "--name", "a", str(folder)]
-    told = subprocess.run(
+    completed = subprocess.run(
         [*command, "--storage", storage], capture_output=True, text=True, check=False
     )
 
-    assert told.returncode in (1, 2)
-    assert answer in told.stderr.splitlines()[-1]
-    assert "Traceback" not in told.stderr
+    assert completed.returncode in (1, 2)
+    assert answer in completed.stderr.splitlines()[-1]
+    assert "Traceback" not in completed.stderr
 
 
 def stage(storage: str, name: str, folder: Path, revision: str = "") -> str:

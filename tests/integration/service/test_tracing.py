@@ -27,18 +27,18 @@ def exported() -> Iterator[InMemorySpanExporter]:
 async def live(world: World) -> str:
     """Run a job that is evicted once and succeeds."""
     job, nodes, first = await start_training(world, step=3)
-    began = world.clock().timestamp()
-    load = Span(name="load_model", started_at=began, ended_at=began + 2)
+    start = world.clock().timestamp()
+    load = Span(name="load_model", started_at=start, ended_at=start + 2)
     await nodes[0].say(NodePhase.RUNNING, first, step=3, spans=(load,))
     await nodes[1].notice(first, step=3)
     await world.tick(1, seconds=1)
     await commit(world, job, committed(4, first, "stop"))
     await say_all(nodes, NodePhase.STOPPED, first, step=4)
     await world.tick(2, seconds=1)
-    again = await boot(world, job)
-    second = await train(world, again, step=5)
+    new_nodes = await boot(world, job)
+    second = await train(world, new_nodes, step=5)
     await commit(world, job, committed(10, second, "final"))
-    await say_all(again, NodePhase.FINISHED, second, step=10)
+    await say_all(new_nodes, NodePhase.FINISHED, second, step=10)
     await world.tick(30)
     return job
 
@@ -72,22 +72,22 @@ async def test_an_evicted_job_is_one_tree_of_spans_of_all_parts(
         "rekindle-service delete",
         "rekindle-trainer load_model",
     }
-    told = [dict(s.attributes or {}) for s in spans if s.name == "attempt"]
-    assert {t["rekindle.attempt.outcome"] for t in told} == {"evicted", "succeeded"}
+    attributes = [dict(s.attributes or {}) for s in spans if s.name == "attempt"]
+    assert {t["rekindle.attempt.outcome"] for t in attributes} == {"evicted", "succeeded"}
 
 
 async def test_the_request_that_made_the_job_and_its_trace_are_linked(
     world: World, exported: InMemorySpanExporter
 ) -> None:
-    theirs = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
+    foreign_parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     async with client(make_app(world.parts)) as http:
-        http.headers["traceparent"] = theirs
+        http.headers["traceparent"] = foreign_parent
         job = (await replace(world, http=http).submit())["id"]
 
     posts = [s for s in exported.get_finished_spans() if s.name == "POST /v1/fine_tuning/jobs"]
     (submit,) = [s for s in exported.get_finished_spans() if s.name == "submit"]
 
-    assert f"{posts[0].context.trace_id:032x}" == theirs.split("-")[1]
+    assert f"{posts[0].context.trace_id:032x}" == foreign_parent.split("-")[1]
     assert [link.context.trace_id for link in posts[0].links] == [tracing.job_span(job).trace_id]
     assert [link.context.span_id for link in submit.links] == [posts[0].context.span_id]
 
@@ -95,8 +95,8 @@ async def test_the_request_that_made_the_job_and_its_trace_are_linked(
 def test_nodes_are_given_the_attempts_place_in_the_trace_only_while_traces_are_exported(
     exported: InMemorySpanExporter,
 ) -> None:
-    given = tracing.traceparent("ftjob-1", "att-1")
+    traceparent = tracing.traceparent("ftjob-1", "att-1")
     tracing.install({})
 
-    assert given.split("-")[1] == f"{tracing.job_span('ftjob-1').trace_id:032x}"
+    assert traceparent.split("-")[1] == f"{tracing.job_span('ftjob-1').trace_id:032x}"
     assert tracing.traceparent("ftjob-1", "att-1") == ""

@@ -24,15 +24,15 @@ async def test_a_stalled_transaction_is_ended(
         await add_job(conn, clock(), state="running")
     frozen = make_engine(database_url + SOON, pool_size=1)
 
-    with pytest.raises(DBAPIError) as ended:
+    with pytest.raises(DBAPIError) as error:
         await _freeze(frozen, engine)
-    async with frozen.connect() as again:
-        reason = (await again.execute(select(tables.jobs.c.reason))).scalar_one()
+    async with frozen.connect() as second:
+        reason = (await second.execute(select(tables.jobs.c.reason))).scalar_one()
     await frozen.dispose()
 
     assert reason == "other"
-    answer = await _answer(ended.value)
-    assert (answer.status_code, answer.json()["error"]["code"]) == (503, "service_unavailable")
+    response = await _answer(error.value)
+    assert (response.status_code, response.json()["error"]["code"]) == (503, "service_unavailable")
     assert (await _answer(DBAPIError("select", None, Exception()))).status_code == 500
 
 
@@ -55,8 +55,8 @@ async def _freeze(frozen: AsyncEngine, live: AsyncEngine) -> None:
     """Write a row and stand still, while another replica wants it; then go on."""
     async with frozen.begin() as conn:
         await conn.execute(update(tables.jobs).values(reason="frozen"))
-        async with live.begin() as other:
-            await other.execute(update(tables.jobs).values(reason="other"))
+        async with live.begin() as second:
+            await second.execute(update(tables.jobs).values(reason="other"))
         await conn.execute(text("select 1"))
 
 

@@ -33,18 +33,21 @@ async def test_saves_wait_out_a_blob_that_is_away_and_the_user_is_told_once(
     node = await scene.run_one("saves", limits=replace(QUICK, delayed=0.3))
     await scene.until(lambda: scene.job.head().newest)
     cable.cut()
-    reached = scene.progress("one")
+    progress = scene.progress("one")
     await scene.until(lambda: _troubles(node))
-    await scene.until(lambda: scene.progress("one") > reached + 20)
+    await scene.until(lambda: scene.progress("one") > progress + 20)
     committed = scene.job.head().newest
     cable.mend()
     await scene.until(lambda: any(t.until for t in _troubles(node)))
     await scene.until(lambda: scene.job.head().newest != committed)
 
-    (began, ended) = _troubles(node)
-    assert (began.kind, began.until) == ("uploads", 0.0)
-    assert "training goes on" in began.message
-    assert (ended.since, ended.until > ended.since) == (began.since, True)
+    (started_trouble, ended_trouble) = _troubles(node)
+    assert (started_trouble.kind, started_trouble.until) == ("uploads", 0.0)
+    assert "training goes on" in started_trouble.message
+    assert (ended_trouble.since, ended_trouble.until > ended_trouble.since) == (
+        started_trouble.since,
+        True,
+    )
     assert node.said.phase is NodePhase.RUNNING
 
 
@@ -97,19 +100,19 @@ async def test_every_registration_says_by_which_clock_its_spans_are_dated(scene:
 async def test_a_node_that_was_given_up_and_works_on_can_neither_commit_nor_overwrite(
     scene: Scene,
 ) -> None:
-    late, heir = scene.service.add("late"), scene.service.add("heir")
+    late, successor = scene.service.add("late"), scene.service.add("heir")
     scene.start(late)
     await scene.generation(late)
     await scene.trains(late)
     late.cut_off = True  # the service believes that it is gone
-    scene.start(heir)
-    await scene.generation(heir, number=2)
-    await scene.trains(heir)
+    scene.start(successor)
+    await scene.generation(successor, number=2)
+    await scene.trains(successor)
     scene.service.nodes["late"].event = "event-1"  # it saves and uploads, unheard
     await scene.until(lambda: late.acknowledged)
     assert scene.job.head().checkpoints == ()
-    await scene.service.direct(heir, STOP, number=2)
-    await scene.until(lambda: heir.has_said(NodePhase.STOPPED, 2))
+    await scene.service.direct(successor, STOP, number=2)
+    await scene.until(lambda: successor.has_said(NodePhase.STOPPED, 2))
 
     newest = scene.job.newest()
     assert (newest.generation, newest.step) == (2, 10)
@@ -122,10 +125,10 @@ async def test_a_node_that_was_given_up_and_works_on_can_neither_commit_nor_over
 
 async def test_a_trainer_killed_in_the_middle_of_a_save_tears_nothing(scene: Scene) -> None:
     node = await scene.run_one("half")
-    work = scene.folder / "one"
-    torn = work / "gen-0001" / "outbox" / "checkpoints-step-00000020-g1"
+    work_folder = scene.folder / "one"
+    torn = work_folder / "gen-0001" / "outbox" / "checkpoints-step-00000020-g1"
     await scene.until(lambda: torn.exists() and scene.job.head().newest)
-    for process in find_marked_processes(str(work)):
+    for process in find_marked_processes(str(work_folder)):
         process.send_signal(signal.SIGKILL)
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
     assert [c.step for c in scene.job.head().checkpoints] == [10]
@@ -150,8 +153,10 @@ async def test_a_base_model_that_is_missing_in_blob_is_named_and_blames_no_train
 ) -> None:
     path = next(p for p in scene.job.grants.inputs if p.endswith(".safetensors"))
     container, _, name = path.partition("/")
-    gone = scene.job.azurite.blob_sas(container, f"not-{name}")
-    scene.service.grants = replace(scene.job.grants, inputs={**scene.job.grants.inputs, path: gone})
+    missing_url = scene.job.azurite.blob_sas(container, f"not-{name}")
+    scene.service.grants = replace(
+        scene.job.grants, inputs={**scene.job.grants.inputs, path: missing_url}
+    )
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
@@ -168,13 +173,13 @@ async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene)
     scene.job.processes_per_node = 2
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
-    short = node.said
+    heartbeat = node.said
     scene.modes["one"] = "crash"
     await scene.generation(node, number=2)
     await scene.until(lambda: node.has_said(NodePhase.FAILED, 2))
 
-    assert short.out_of_memory
-    first, second, *_ = short.error.splitlines()
+    assert heartbeat.out_of_memory
+    first, second, *_ = heartbeat.error.splitlines()
     assert first.startswith("memory ran out on rank 1 with micro-batch 2: CUDA out of memory.")
     assert second.startswith("ranks [0, 1] ended without a result")
     assert not node.said.out_of_memory

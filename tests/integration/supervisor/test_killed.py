@@ -53,8 +53,8 @@ async def committed(container: JobContainer, folder: RunDir) -> None:
     """Commit a whole save and finish what an earlier supervisor began, as a supervisor does."""
     committer = Committer(container, GENERATION, NodeClock())
     await committer.expect_earlier_saves()
-    while sent := await Outbox(container, folder, range(2)).send_next():
-        committer.expect_commit(sent)
+    while outgoing := await Outbox(container, folder, range(2)).send_next():
+        committer.expect_commit(outgoing)
     await committer.commit_complete()
     await committer.delete_dropped()
 
@@ -75,15 +75,15 @@ async def lived(url: str, folder: RunDir, last: int, *, answered: bool) -> int:
 async def test_wherever_it_is_killed_the_checkpoint_is_whole_or_not_there(
     azurite: Azurite, tmp_path: Path, answered: bool
 ) -> None:
-    last, done = 1, False
-    while not done:
+    last, is_done = 1, False
+    while not is_done:
         with azurite.container("job") as client:
             client.upload_blob(HEAD, Head(generation=1).to_json())
             client.upload_blob(RUN_SPEC, run_spec(FILE, FILE).to_json())
             url, folder = azurite.container_sas(client.container_name), RunDir(tmp_path / str(last))
             for rank in (0, 1):
                 save(folder, GENERATION, rank, 10, PATH, 2, "periodic")
-            done = await lived(url, folder, last, answered=answered) < last
+            is_done = await lived(url, folder, last, answered=answered) < last
             container = JobContainer(access := BlobAccess(), url)
 
             for turn in range(2):  # as it was left, and once the supervisor has come back

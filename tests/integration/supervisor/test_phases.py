@@ -28,29 +28,29 @@ async def test_while_it_boots_the_machine_is_let_go_as_soon_as_it_has_joined(sce
 
 
 async def test_while_it_loads_nothing_is_waited_for(azurite: Azurite, scene: Scene) -> None:
-    async with laid_to(azurite.port) as cable:
-        slow = {p: cable.through(url) for p, url in scene.job.grants.inputs.items()}
-        scene.service.grants = replace(scene.job.grants, inputs=slow)
-        cable.cut()
+    async with laid_to(azurite.port) as proxy:
+        slow_urls = {p: proxy.through(url) for p, url in scene.job.grants.inputs.items()}
+        scene.service.grants = replace(scene.job.grants, inputs=slow_urls)
+        proxy.cut()
         node = scene.service.add("one")
-        work = scene.start(node)
+        work_folder = scene.start(node)
         await scene.generation(node)
-        await scene.until((work / "gen-0001" / "generation.json").exists)
+        await scene.until((work_folder / "gen-0001" / "generation.json").exists)
         node.event, node.notice = "event-1", 30.0
         await scene.until(lambda: node.acknowledged, seconds=10.0)
 
     assert node.has_said(NodePhase.STOPPED, 1)
     assert node.said.error == ""
     assert scene.job.head().checkpoints == ()
-    assert find_marked_processes(str(work)) == []
+    assert find_marked_processes(str(work_folder)) == []
 
 
 async def test_while_it_saves_the_save_is_finished_and_committed(scene: Scene) -> None:
     node = await scene.run_one("slow")  # to save takes a second
-    work = scene.folder / "one"
+    work_folder = scene.folder / "one"
     await scene.trains(node)
     await scene.service.direct(node, _STOP, number=1)
-    await scene.until((work / "gen-0001" / "stop").exists)
+    await scene.until((work_folder / "gen-0001" / "stop").exists)
     node.event = "event-1"
     await scene.until(lambda: node.acknowledged)
 
@@ -62,8 +62,8 @@ async def test_in_the_last_step_the_model_is_committed_and_the_job_has_finished(
     scene: Scene,
 ) -> None:
     node = await scene.run_one("finish")
-    work = scene.folder / "one"
-    await scene.until(lambda: list(work.glob("gen-0001/results/*")))
+    work_folder = scene.folder / "one"
+    await scene.until(lambda: list(work_folder.glob("gen-0001/results/*")))
     node.event = "event-1"
     await scene.until(lambda: node.acknowledged)
 
@@ -86,9 +86,9 @@ async def test_twice_in_one_epoch_each_time_it_goes_on_where_it_was(scene: Scene
 async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(
     azurite: Azurite, scene: Scene
 ) -> None:
-    async with laid_to(azurite.port) as cable:
-        cable.rate = 1_000_000  # bytes a second
-        job = cable.through(scene.job.grants.job)
+    async with laid_to(azurite.port) as proxy:
+        proxy.rate = 1_000_000  # bytes a second
+        job = proxy.through(scene.job.grants.job)
         scene.service.grants = replace(scene.job.grants, job=job)
         node = await scene.run_one("once:2000000")
         await scene.until(lambda: scene.job.head().newest, seconds=30.0)
@@ -97,9 +97,9 @@ async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(
 
     newest = scene.job.newest()
     assert (newest.kind, newest.step) == ("periodic", 10)
-    told = {t.message for h in node.heartbeats for t in h.troubles if t.kind == "notice"}
-    assert len(told) == 1
-    assert "it would not be whole" in told.pop()
+    messages = {t.message for h in node.heartbeats for t in h.troubles if t.kind == "notice"}
+    assert len(messages) == 1
+    assert "it would not be whole" in messages.pop()
     assert node.has_said(NodePhase.STOPPED, 1)
 
 
@@ -128,13 +128,13 @@ async def test_a_trainer_is_started_while_its_inputs_are_still_fetched(
     scene: Scene, cable: Cable
 ) -> None:
     node = await scene.run_one()
-    work = scene.folder / "one"
-    await scene.until(lambda: find_marked_processes(str(work)))
-    waited = not (work / "gen-0001" / "ready").exists()
+    work_folder = scene.folder / "one"
+    await scene.until(lambda: find_marked_processes(str(work_folder)))
+    is_waiting = not (work_folder / "gen-0001" / "ready").exists()
     cable.mend()
     await scene.trains(node)
 
-    assert waited
+    assert is_waiting
     assert [s.name for h in node.heartbeats for s in h.spans].count("wait_for_nodes") >= 1
 
 

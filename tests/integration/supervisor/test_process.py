@@ -27,22 +27,22 @@ async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scen
     first = await _start(scene, node, "orphan")
     await scene.generation(node)
     await scene.trains(node)
-    work = scene.folder / "one"
-    await scene.until(lambda: len(find_marked_processes(str(work))) == 2)
+    work_folder = scene.folder / "one"
+    await scene.until(lambda: len(find_marked_processes(str(work_folder))) == 2)
     first.send_signal(signal.SIGKILL)
     await first.wait()
-    assert len(find_marked_processes(str(work))) == 2
+    assert len(find_marked_processes(str(work_folder))) == 2
     second = await _start(scene, node, "train")
     await scene.until(lambda: len(node.registrations) == 2)
-    assert find_marked_processes(str(work)) == []
+    assert find_marked_processes(str(work_folder)) == []
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
 
     assert "restarted" in node.said.error
     assert (node.said.epoch, scene.node("one").directive) == (2, 1)
     await _terminate(second)
-    happened = scene.service.happened
-    assert "one failed 1" not in happened
-    assert "one running 1" not in happened[happened.index("one stopped 1") :]
+    service_log = scene.service.happened
+    assert "one failed 1" not in service_log
+    assert "one running 1" not in service_log[service_log.index("one stopped 1") :]
 
 
 async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(scene: Scene) -> None:
@@ -51,7 +51,7 @@ async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(sc
     await scene.generation(node)
     await scene.trains(node)
     await _terminate(first)
-    newest, said = scene.job.head().newest, node.said
+    newest, heartbeat = scene.job.head().newest, node.said
     second = await _start(scene, node, "train")
     await scene.until(lambda: len(node.registrations) == 2)
     await scene.generation(node, number=2)
@@ -60,7 +60,7 @@ async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(sc
 
     assert newest is not None
     assert newest.step == 10
-    assert (said.phase, said.eviction is not None) == (NodePhase.STOPPED, True)
+    assert (heartbeat.phase, heartbeat.eviction is not None) == (NodePhase.STOPPED, True)
 
 
 async def test_a_supervisor_that_cannot_register_shows_that_it_lives_and_obeys_a_signal(
@@ -97,12 +97,12 @@ async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless
     azurite: Azurite, scene: Scene, fenced: bool
 ) -> None:
     node = scene.service.add("one")
-    async with laid_to(azurite.port) as cable:
-        scene.service.grants = replace(scene.job.grants, job=cable.through(scene.job.grants.job))
+    async with laid_to(azurite.port) as proxy:
+        scene.service.grants = replace(scene.job.grants, job=proxy.through(scene.job.grants.job))
         first = await _start(scene, node, "saves")
         await scene.generation(node)
         await scene.until(lambda: scene.job.head().newest)
-        cable.cut()  # what is saved from now on lies on the disk
+        proxy.cut()  # what is saved from now on lies on the disk
         outbox = scene.folder / "one" / "gen-0001" / "outbox"
         await scene.until(lambda: len(list(outbox.glob("*/rank-00000.json"))) >= 2)
         first.send_signal(signal.SIGKILL)
@@ -111,7 +111,7 @@ async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless
         if fenced:
             before = before.fenced(2)
             scene.job.write_head(before)
-        cable.mend()
+        proxy.mend()
         second = await _start(scene, node, "train")
         await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
         after = scene.job.head()
@@ -145,7 +145,7 @@ async def _start(
 ) -> Process:
     config = scene.folder / f"{node.node_id}.json"
     config.write_text(replace(node_config(scene), protocol=protocol).to_json())
-    work = scene.folder / node.node_id
+    work_folder = scene.folder / node.node_id
     with (scene.folder / "supervisor.log").open("ab") as log:
         return await asyncio.create_subprocess_exec(
             sys.executable,
@@ -153,7 +153,7 @@ async def _start(
             "tests.nodes.standin_supervisor",
             str(config),
             f"{scene.service.url}/vms/{node.node_id}",
-            str(work),
+            str(work_folder),
             mode,
             str(scene.folder),
             cwd=ROOT,
@@ -187,12 +187,12 @@ OF_AZURE = {
 
 async def start(scene: Scene, folder: str) -> Process:
     """Run it as Azure ML does: in a working directory of the job's, with all in the environment."""
-    where = scene.folder / folder
-    where.mkdir()
-    with (where / "log").open("wb") as log:
+    path = scene.folder / folder
+    path.mkdir()
+    with (path / "log").open("wb") as log:
         return await asyncio.create_subprocess_exec(
             *(sys.executable, "-m", "tests.nodes.standin_supervisor", "train", str(scene.folder)),
-            cwd=where,
+            cwd=path,
             stderr=log,
             env={
                 **OF_AZURE,
@@ -212,14 +212,18 @@ async def test_a_job_that_is_cancelled_saves_and_one_that_starts_again_begins_an
     await scene.generation(node)
     await scene.trains(node)
     ranks = find_marked_processes(str(scene.folder / "first" / "rekindle"))
-    known = {name for process in ranks for name in process.environ()}
+    environment_names = {name for process in ranks for name in process.environ()}
     first.terminate()
 
     assert await first.wait() == 0
-    assert known
-    assert not known & {SECRET, *OF_AZURE}
-    said = node.registrations[0]
-    assert (said.vm_id, said.name, said.address) == ("one", "rk-1_0", "127.0.0.1")
+    assert environment_names
+    assert not environment_names & {SECRET, *OF_AZURE}
+    registration = node.registrations[0]
+    assert (registration.vm_id, registration.name, registration.address) == (
+        "one",
+        "rk-1_0",
+        "127.0.0.1",
+    )
     assert node.has_said(NodePhase.STOPPED, 1)
     assert (newest := scene.job.head().newest)
     assert newest.step == 10

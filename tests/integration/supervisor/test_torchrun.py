@@ -80,7 +80,7 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
 
     process = await launcher.start(world, ("NCCL_ALGO=Ring",))
     try:
-        seen = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
+        log_tails = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
         listening += _listening(world.generation.master_port)
         sessions = {os.getsid(p.pid) for p in find_marked_processes(str(tmp_path))}
     finally:
@@ -89,22 +89,22 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
         await launcher.kill_all()
         access.close()
 
-    assert all(f"rank {rank} of 2 {world.folder.root}\n" in seen[rank] for rank in (0, 1))
-    assert all("cpu lo\n" in tail and "1 Ring\n" in tail for tail in seen)
+    assert all(f"rank {rank} of 2 {world.folder.root}\n" in log_tails[rank] for rank in (0, 1))
+    assert all("cpu lo\n" in tail and "1 Ring\n" in tail for tail in log_tails)
     assert len(sessions) == 3
     assert listening == [world.member.address]  # the store, and not on every address
     metadata = errno.EACCES if landlock_version(ctypes.CDLL(None)) >= 4 else errno.ECONNREFUSED
-    assert all(f"port 80 {metadata}\n" in tail for tail in seen)
-    assert all(f"port {world.generation.master_port} 0\n" in tail for tail in seen)
+    assert all(f"port 80 {metadata}\n" in tail for tail in log_tails)
+    assert all(f"port {world.generation.master_port} 0\n" in tail for tail in log_tails)
     assert not any(str(tmp_path / "program.py") in _command(p) for p in psutil.process_iter())
 
 
 async def test_a_master_port_that_is_taken_is_called_by_its_name(
     world: NodeWorld, launcher: TrainerLauncher
 ) -> None:
-    with socket.socket() as taken:
-        taken.bind((world.member.address, world.generation.master_port))
-        taken.listen()
+    with socket.socket() as bound_socket:
+        bound_socket.bind((world.member.address, world.generation.master_port))
+        bound_socket.listen()
         process = await launcher.start(world)
         await process.wait()
 
@@ -127,12 +127,12 @@ async def test_no_rank_starts_before_the_firewall_has_let_the_members_in(
     )
     with (door / REQUESTED).open("r+b", buffering=0) as firewall:
         starting = asyncio.create_task(launcher.start(world))
-        asked = await asyncio.to_thread(firewall.read, 4096)
+        request = await asyncio.to_thread(firewall.read, 4096)
 
-        assert asked == b"1 127.0.0.1\n"
+        assert request == b"1 127.0.0.1\n"
         assert not starting.done()
         assert not world.logs.exists()
-        (door / APPLIED).write_bytes(asked)
+        (door / APPLIED).write_bytes(request)
         process = await starting
     assert await process.wait() == 0
 

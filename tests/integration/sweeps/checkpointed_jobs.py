@@ -29,10 +29,10 @@ async def start_with_checkpoints(
     """Return a job that trains, with checkpoints of these steps; multiples of 4 are milestones."""
     world.clock.advance(seconds=1)
     job_id, nodes, number = await start_training(world, **body)
-    made = [await save_checkpoint(world, job_id, step, number) for step in steps]
-    await nodes[0].say(NodePhase.RUNNING, number, step=steps[-1], committed=tuple(made))
+    entries = [await save_checkpoint(world, job_id, step, number) for step in steps]
+    await nodes[0].say(NodePhase.RUNNING, number, step=steps[-1], committed=tuple(entries))
     await world.tick()
-    return job_id, made
+    return job_id, entries
 
 
 async def cancel_with_checkpoints(world: World, *steps: int, **body: Any) -> dict[str, Any]:  # noqa: ANN401

@@ -89,38 +89,38 @@ def serve(database: Database) -> Iterator[str]:
 @pytest.fixture
 def closed() -> Iterator[str]:
     """Yield a port that stays ours and that nothing listens on."""
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        yield f"http://127.0.0.1:{one.getsockname()[1]}"
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", 0))
+        yield f"http://127.0.0.1:{listener.getsockname()[1]}"
 
 
 def audit(url: str, *options: str) -> "subprocess.CompletedProcess[str]":
     environment = os.environ | {"npm_config_registry": url, "NO_PROXY": "127.0.0.1"}  # noqa: TID251
-    words = [sys.executable, "-m", "docker.audit", "--osv", f"{url}/v1/query", *options, LOCK]
+    arguments = [sys.executable, "-m", "docker.audit", "--osv", f"{url}/v1/query", *options, LOCK]
     return subprocess.run(
-        words, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
+        arguments, cwd=ROOT, env=environment, capture_output=True, text=True, check=False
     )
 
 
 def test_a_known_vulnerability_fails_and_is_named_with_the_version_that_has_none(
     alarming: str,
 ) -> None:
-    done = audit(alarming)
+    completed = audit(alarming)
 
-    assert done.returncode == 1, done.stderr
-    assert "torch 2.13.0+cpu GHSA-1111-2222-3333 fixed in 2.13.1" in done.stdout
-    assert "azurite <4 GHSA-4444-5555-6666 It reads too much." in done.stdout
+    assert completed.returncode == 1, completed.stderr
+    assert "torch 2.13.0+cpu GHSA-1111-2222-3333 fixed in 2.13.1" in completed.stdout
+    assert "azurite <4 GHSA-4444-5555-6666 It reads too much." in completed.stdout
 
 
 def test_an_accepted_vulnerability_does_not_fail(alarming: str) -> None:
-    done = audit(alarming, "--ignore=GHSA-1111-2222-3333", "--ignore=GHSA-4444-5555-6666")
+    completed = audit(alarming, "--ignore=GHSA-1111-2222-3333", "--ignore=GHSA-4444-5555-6666")
 
-    assert done.returncode == 0, done.stdout
+    assert completed.returncode == 0, completed.stdout
 
 
 def test_without_a_reachable_database_it_says_so_and_does_not_fail(closed: str) -> None:
-    done = audit(closed)
+    completed = audit(closed)
 
-    assert done.returncode == 0, done.stderr
-    assert done.stdout.count("NOT AUDITED, no advisory database is reachable: ") == 2
-    assert closed in done.stdout
+    assert completed.returncode == 0, completed.stderr
+    assert completed.stdout.count("NOT AUDITED, no advisory database is reachable: ") == 2
+    assert closed in completed.stdout

@@ -67,21 +67,21 @@ async def main() -> MemoryStore:
 
 
 async def inputs_of(main: BlobStore, name: str = MODEL) -> list[str]:
-    found = await models.find_staged_model(main, name)
-    return [file.path for file in found.model.files]
+    model = await models.find_staged_model(main, name)
+    return [file.path for file in model.model.files]
 
 
 class TestCopying:
     async def test_every_region_gets_every_model_and_no_more(self, main: MemoryStore) -> None:
         await stage(main, OTHER)
         await main.create_container("files")
-        near, far = MemoryStore(), MemoryStore()
-        sweep = copies(main, {"westus3": near, "swedencentral": far})
+        near_store, far_store = MemoryStore(), MemoryStore()
+        sweep = copies(main, {"westus3": near_store, "swedencentral": far_store})
 
-        whole = await sweep.run_once()
+        copied_count = await sweep.run_once()
 
-        assert len(whole) == 4
-        for account in (near, far):
+        assert len(copied_count) == 4
+        for account in (near_store, far_store):
             assert len(await account.list_containers("")) == 2
             assert await models.find_staged_model(account, MODEL) == await models.find_staged_model(
                 main, MODEL
@@ -92,24 +92,26 @@ class TestCopying:
         assert await sweep.run_once() == []
 
     async def test_a_model_is_named_only_once_all_of_it_is_there(self, main: MemoryStore) -> None:
-        near = Slow()
+        near_store = Slow()
 
-        assert await copies(main, {"westus3": near}).run_once() == []
+        assert await copies(main, {"westus3": near_store}).run_once() == []
 
-        copied = {blob.name for blob in await near.list_blobs(WHERE)}
+        copied = {blob.name for blob in await near_store.list_blobs(WHERE)}
         assert copied
         assert "main-1/model.safetensors" not in copied
         inputs = await inputs_of(main)
-        assert await regions.list_copied_inputs(near, inputs) == frozenset()
-        later = MemoryStore(_containers=near._containers)  # the copy goes on where it was
-        assert await copies(main, {"westus3": later}).run_once() == [f"westus3/{WHERE}"]
-        assert await regions.list_copied_inputs(later, inputs) == set(inputs)
+        assert await regions.list_copied_inputs(near_store, inputs) == frozenset()
+        later_store = MemoryStore(
+            _containers=near_store._containers
+        )  # the copy goes on where it was
+        assert await copies(main, {"westus3": later_store}).run_once() == [f"westus3/{WHERE}"]
+        assert await regions.list_copied_inputs(later_store, inputs) == set(inputs)
 
     async def test_a_new_revision_follows_and_jobs_on_the_old_one_read_the_main_account(
         self, main: MemoryStore
     ) -> None:
-        near = MemoryStore()
-        sweep = copies(main, {"westus3": near})
+        near_store = MemoryStore()
+        sweep = copies(main, {"westus3": near_store})
         await sweep.run_once()
         old = await inputs_of(main)
         head = json.loads((await main.read(WHERE, models.HEAD))[0])
@@ -119,24 +121,24 @@ class TestCopying:
 
         assert await sweep.run_once() == [f"westus3/{WHERE}"]
 
-        assert await regions.list_copied_inputs(near, await inputs_of(main)) == set(
+        assert await regions.list_copied_inputs(near_store, await inputs_of(main)) == set(
             await inputs_of(main)
         )
-        assert await regions.list_copied_inputs(near, old) == frozenset()
+        assert await regions.list_copied_inputs(near_store, old) == frozenset()
 
     async def test_an_unreachable_region_and_an_invalid_model_delay_no_other(
         self, main: MemoryStore, caplog: pytest.LogCaptureFixture
     ) -> None:
-        broken, near = f"{models.PREFIX}000", MemoryStore()
-        await main.create_container(broken)
-        await main.write(broken, models.HEAD, b"no JSON")
-        sweep = copies(main, {"eastus": Unreachable(), "westus3": near})
+        broken_name, near_store = f"{models.PREFIX}000", MemoryStore()
+        await main.create_container(broken_name)
+        await main.write(broken_name, models.HEAD, b"no JSON")
+        sweep = copies(main, {"eastus": Unreachable(), "westus3": near_store})
 
         assert await sweep.run_once() == [f"westus3/{WHERE}"]
         await sweep.run_once()
 
-        told = [r for r in caplog.records if r.getMessage() == "models.not_copied"]
-        assert len(told) == 3  # once each: the region's two models, and the broken one
+        records = [r for r in caplog.records if r.getMessage() == "models.not_copied"]
+        assert len(records) == 3  # once each: the region's two models, and the broken one
 
 
 class TestReading:

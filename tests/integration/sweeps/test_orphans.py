@@ -61,10 +61,10 @@ async def test_a_deleted_resource_group_does_not_end_the_sweep(
     world.cloud.fail_next = [Misconfigured("ResourceGroupNotFound: rg", "ResourceGroupNotFound")]
 
     with caplog.at_level(logging.WARNING):
-        during = await world.orphans.run_once()
+        count = await world.orphans.run_once()
     after = await world.orphans.run_once()
 
-    assert (during, after) == ([], ["rk-nobodys"])
+    assert (count, after) == ([], ["rk-nobodys"])
     assert "sweep.list_failed" in caplog.messages
 
 
@@ -79,9 +79,9 @@ async def test_an_orphan_that_cannot_be_deleted_is_reported_once_by_all_replicas
                 await replace(world.orphans).run_once()
             world.clock.advance(minutes=1)
 
-    told = await world.events(job_id, "leak.will_not_die")
-    assert len(told) == 1
-    assert "rk-nobodys of this job cannot be deleted" in told[0]["message"]
+    events = await world.events(job_id, "leak.will_not_die")
+    assert len(events) == 1
+    assert "rk-nobodys of this job cannot be deleted" in events[0]["message"]
     assert caplog.messages.count("leak.will_not_die") == 2  # every quarter of an hour
 
 
@@ -95,9 +95,9 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     await world.cloud.create(world.attempts.specs.spec(row))  # it was on its way all that time
     world.clock.advance(minutes=5)
     await world.orphans.run_once()
-    during = await world.job(job["id"])
+    view = await world.job(job["id"])
     world.clock.advance(minutes=3)
-    gone = world.clock()
+    deleted_at = world.clock()
     for _ in range(2):
         await world.orphans.run_once()
         world.clock.advance(minutes=1)
@@ -105,13 +105,13 @@ async def test_machines_that_came_when_their_attempt_was_over_are_billed_until_t
     async with world.engine.connect() as conn:
         rows = await ledger.of_job(conn, job["id"])
         after = await attempts.find(conn, row.id)
-    late = [r for r in rows if r.started_at >= born]
-    assert [(r.started_at, r.ended_at) for r in late] == [(born, gone)] * 2
-    assert [j["cost"]["final"] for j in (before, during, await world.job(job["id"]))] == [
+    late_rows = [r for r in rows if r.started_at >= born]
+    assert [(r.started_at, r.ended_at) for r in late_rows] == [(born, deleted_at)] * 2
+    assert [j["cost"]["final"] for j in (before, view, await world.job(job["id"]))] == [
         *(True, False, True)
     ]
     assert after is not None
-    assert after.ended_at == gone  # a bill of that time counts it
+    assert after.ended_at == deleted_at  # a bill of that time counts it
     assert (await world.event_codes(job["id"])).count("attempt.made_late") == 1
 
 
@@ -177,18 +177,20 @@ async def test_each_orphan_is_billed_right_before_its_delete_and_what_is_gone_af
 async def test_an_older_look_opens_no_bill_after_the_machines_are_gone(world: World) -> None:
     row = await _add_ended_attempt(world, "a")
     empty = FakeCloud(now=world.clock)
-    other = LateBilling(engine=world.engine, cloud_in_region=lambda _: empty, now=world.clock)
+    other_meter = LateBilling(engine=world.engine, cloud_in_region=lambda _: empty, now=world.clock)
 
     async def meanwhile() -> None:
         world.clock.advance(seconds=2)
-        assert await other.meter(row.id, billed=True)
+        assert await other_meter.meter(row.id, billed=True)
 
     cloud = WatchedCloud(now=world.clock, meanwhile=meanwhile)
     await cloud.create(world.attempts.specs.spec(row))
     world.clock.advance(minutes=5)
-    late = LateBilling(engine=world.engine, cloud_in_region=lambda _: cloud, now=world.clock)
+    late_billing = LateBilling(
+        engine=world.engine, cloud_in_region=lambda _: cloud, now=world.clock
+    )
 
-    assert not await late.meter(row.id, billed=False)
+    assert not await late_billing.meter(row.id, billed=False)
     async with world.engine.connect() as conn:
         assert await ledger.of_job(conn, "job-a") == []
 
@@ -210,9 +212,9 @@ class WatchedCloud(FakeCloud):
         if self.refusals:
             self.refusals -= 1
             raise Throttled("Our share is used up")
-        found = await super().get(name)
+        scale_set = await super().get(name)
         await self.meanwhile()
-        return found
+        return scale_set
 
     async def delete(self, name: str) -> None:
         self.asked.append(f"delete {name}")
@@ -224,10 +226,10 @@ class WatchedCloud(FakeCloud):
 
 async def _add_ended_attempt(world: World, name: str) -> AttemptRow:
     """Add the only attempt of a job "job-{name}", which never had machines."""
-    over = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
+    ended_values = {"state": "ended", "outcome": "cancelled", "ended_at": world.clock()}
     async with world.engine.begin() as conn:
         await add_job(conn, world.clock(), id=f"job-{name}")
-        await add_attempt(conn, world.clock(), id=name, job_id=f"job-{name}", **over)
+        await add_attempt(conn, world.clock(), id=name, job_id=f"job-{name}", **ended_values)
         row = await attempts.find(conn, name)
     assert row is not None
     return row
@@ -250,23 +252,35 @@ async def test_the_audit_names_what_leaks_and_what_it_costs(world: World) -> Non
     disk = TaggedResource(kind="Disks", name="old", tags={OWNER_TAG: world.cloud.owner})
     world.cloud.untracked += [disk, replace(disk, name="theirs", tags={OWNER_TAG: "neighbour"})]
 
-    shown = (await world.call("GET", "/v1/organization/audit")).json()
+    report = (await world.call("GET", "/v1/organization/audit")).json()
     first = (await world.call("GET", "/v1/organization/audit?limit=1")).json()
     last = await world.call("GET", f"/v1/organization/audit?after={first['last_id']}")
 
-    by_name = {s["id"]: s for s in shown["data"]}
-    leak, used = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
-    assert (leak["standing"], leak["leaks"], leak["per_hour"]) == ("unknown", True, "16.8800")
-    assert leak["per_hour_if"] is None  # Azure tells that it is Spot
-    assert (leak["job"], leak["machines"], leak["region"]) == ("ftjob-nobodys", 2, "eastus")
-    assert (used["standing"], used["leaks"], used["per_hour"]) == ("used", False, "16.8800")
-    assert (used["job"], used["attempt_state"]) == (job_id, "starting")
+    by_name = {s["id"]: s for s in report["data"]}
+    leaked_set, used_set = by_name["rk-nobodys"], by_name[scale_set_name(attempt["id"])]
+    assert (leaked_set["standing"], leaked_set["leaks"], leaked_set["per_hour"]) == (
+        "unknown",
+        True,
+        "16.8800",
+    )
+    assert leaked_set["per_hour_if"] is None  # Azure tells that it is Spot
+    assert (leaked_set["job"], leaked_set["machines"], leaked_set["region"]) == (
+        "ftjob-nobodys",
+        2,
+        "eastus",
+    )
+    assert (used_set["standing"], used_set["leaks"], used_set["per_hour"]) == (
+        "used",
+        False,
+        "16.8800",
+    )
+    assert (used_set["job"], used_set["attempt_state"]) == (job_id, "starting")
     assert (by_name["Disks/old"]["standing"], "Disks/theirs" in by_name) == ("untracked", False)
-    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (2, 1)
-    groups = shown["summary"]["groups"]
+    assert (report["summary"]["leaks"], report["summary"]["unpriced_leaks"]) == (2, 1)
+    groups = report["summary"]["groups"]
     assert [groups[g]["per_hour"] for g in ("used", "unknown")] == ["16.8800"] * 2
     assert first["has_more"]
-    assert [*first["data"], *last.json()["data"]] == shown["data"]
+    assert [*first["data"], *last.json()["data"]] == report["data"]
 
 
 class AwayPrices(FixedPrices):
@@ -283,11 +297,11 @@ async def test_an_audit_without_prices_names_leaks_without_their_cost(
     headers = {"authorization": f"Bearer {world.key}"}
 
     async with client(make_app(replace(world.parts, prices=AwayPrices({})))) as http:
-        shown = (await http.get("/v1/organization/audit", headers=headers)).json()
+        report = (await http.get("/v1/organization/audit", headers=headers)).json()
 
-    prices_of = {s["standing"]: s["per_hour"] for s in shown["data"]}
+    prices_of = {s["standing"]: s["per_hour"] for s in report["data"]}
     assert prices_of == {"used": "16.8800", "unknown": None}
-    assert (shown["summary"]["leaks"], shown["summary"]["unpriced_leaks"]) == (1, 1)
+    assert (report["summary"]["leaks"], report["summary"]["unpriced_leaks"]) == (1, 1)
 
 
 async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says_so(
@@ -299,30 +313,30 @@ async def test_an_audit_that_may_not_list_all_else_shows_the_scale_sets_and_says
         raise Misconfigured("no role")
 
     monkeypatch.setattr(world.cloud, "list_tagged", refuse)
-    shown = (await world.call("GET", "/v1/organization/audit")).json()
+    report = (await world.call("GET", "/v1/organization/audit")).json()
 
-    assert "rk-nobodys" in {s["id"] for s in shown["data"]}
-    assert shown["summary"]["leaks"] == 1
-    assert "no role" in shown["summary"]["unseen"]
-    assert "Give the service's identity the actions" in shown["summary"]["unseen"]
+    assert "rk-nobodys" in {s["id"] for s in report["data"]}
+    assert report["summary"]["leaks"] == 1
+    assert "no role" in report["summary"]["unseen"]
+    assert "Give the service's identity the actions" in report["summary"]["unseen"]
 
 
 async def test_an_audit_without_azure_says_so(world: World) -> None:
     world.cloud.fail_next = [Misconfigured("no role")]
 
-    answer = await world.call("GET", "/v1/organization/audit")
+    response = await world.call("GET", "/v1/organization/audit")
 
-    assert answer.status_code == 503
-    assert "no role" in answer.json()["error"]["message"]
+    assert response.status_code == 503
+    assert "no role" in response.json()["error"]["message"]
 
 
 def _with_workspace(world: World) -> FakeCloud:
     """Return a workspace beside the world's scale sets, as the API and the sweep see it."""
     workspace = FakeCloud(now=world.clock, owner=world.cloud.owner)
-    both = Engines(scale_sets=world.cloud, azureml=workspace)
-    world.orphans = replace(world.orphans, cloud=both, limited_cloud=None)
+    engines = Engines(scale_sets=world.cloud, azureml=workspace)
+    world.orphans = replace(world.orphans, cloud=engines, limited_cloud=None)
     prices = FixedPrices({SPOT: PRICE, replace(SPOT, engine=Engine.AZUREML): PRICE})
-    parts = replace(world.parts, cloud=both, prices=prices)
+    parts = replace(world.parts, cloud=engines, prices=prices)
     world.http = client(make_app(parts))
     return workspace
 
@@ -346,12 +360,12 @@ async def test_the_audit_says_that_a_silent_workspace_was_left_out_and_misses_no
 ) -> None:
     workspace = _with_workspace(world)
     await _cluster_of_nobody(world, workspace)
-    whole = (await world.call("GET", "/v1/organization/audit")).json()
+    audit = (await world.call("GET", "/v1/organization/audit")).json()
     workspace.fail_next = [Throttled("the workspace is busy")]
     without = (await world.call("GET", "/v1/organization/audit")).json()
 
-    assert (whole["summary"]["leaks"], whole["summary"]["unseen"]) == (1, None)
-    assert [s["per_hour"] for s in whole["data"] if s["id"] == "rk-nobodys"] == ["16.8800"]
+    assert (audit["summary"]["leaks"], audit["summary"]["unseen"]) == (1, None)
+    assert [s["per_hour"] for s in audit["data"] if s["id"] == "rk-nobodys"] == ["16.8800"]
     unseen = without["summary"]["unseen"]
     assert "could not be listed and are left out: the workspace is busy" in unseen
     assert "missing" not in {s["standing"] for s in without["data"]}

@@ -66,14 +66,16 @@ async def test_two_concurrent_prunings_report_the_end_only_when_all_is_deleted(
 
     async with engine.connect() as dies, dies.begin() as deleting:
         await dies.execute(delete(tables.events))
-        other = asyncio.create_task(prune())
+        second = asyncio.create_task(prune())
         await waiting.until(lambda: blocked(engine), bool)
         await deleting.rollback()
-    said = await other
+    second_result = await second
 
     async with engine.connect() as conn:
-        left = (await conn.execute(select(func.count()).select_from(tables.events))).scalar_one()
-    assert said is (left == 0)
+        remaining = (
+            await conn.execute(select(func.count()).select_from(tables.events))
+        ).scalar_one()
+    assert second_result is (remaining == 0)
 
 
 async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
@@ -86,13 +88,13 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
         for job_id in ("live", "over"):
             await events.add(conn, job_id, clock(), "job.running", "it runs")
             await step_metrics.add(conn, job_id, 1, [measured(n) for n in range(STEPS)])
-    seen = []
+    counts = []
     for days in (9, 2, 20):
         clock.advance(seconds=timedelta(days=days).total_seconds())
         await sweep.run_once()
-        seen.append((await count_left(engine))["over"])
+        counts.append((await count_left(engine))["over"])
 
-    assert seen == [(1, STEPS), (1, 0), (0, 0)]
+    assert counts == [(1, STEPS), (1, 0), (0, 0)]
     assert (await count_left(engine))["live"] == (1, STEPS)
     assert await sweep.run_once() == 0  # what is done is not looked for again
 
@@ -100,18 +102,18 @@ async def test_each_kind_is_kept_for_its_time_after_the_end_of_its_job(
 async def test_prices_and_bills_are_kept_for_400_days(
     engine: AsyncEngine, clock: Clock, sweep: Pruning
 ) -> None:
-    place, holds = SpotPool("eastus", "size"), clock() - timedelta(days=900)
+    pool, holds = SpotPool("eastus", "size"), clock() - timedelta(days=900)
     counts = []
     async with engine.begin() as conn:
-        await market.save_prices(conn, {place: [PricePoint(holds, Decimal(8))]}, clock())
+        await market.save_prices(conn, {pool: [PricePoint(holds, Decimal(8))]}, clock())
         await bills.save(conn, [bill(clock().date())], clock().date(), clock().date(), clock())
     for days in (399, 2):
         clock.advance(seconds=timedelta(days=days).total_seconds())
         await sweep.run_once()
         async with engine.connect() as conn:
             for table in (spot_prices, bills_table):
-                found = await conn.execute(select(func.count()).select_from(table))
-                counts.append(found.scalar_one())
+                count = await conn.execute(select(func.count()).select_from(table))
+                counts.append(count.scalar_one())
 
     assert counts == [1, 1, 0, 0]
 
@@ -122,9 +124,9 @@ async def test_a_round_ends_in_time_however_much_is_due(
     async with engine.begin() as conn:
         await add_jobs(conn, clock, 3 * PAGE_SIZE)
     clock.advance(seconds=timedelta(days=31).total_seconds())
-    slow = replace(sweep, now=lambda: clock.advance(seconds=TIME_LIMIT.total_seconds() / 3))
+    slow_sweep = replace(sweep, now=lambda: clock.advance(seconds=TIME_LIMIT.total_seconds() / 3))
 
-    rounds = [await slow.run_once() for _ in range(3)]
+    rounds = [await slow_sweep.run_once() for _ in range(3)]
 
     assert max(rounds) == 2 * PAGE_SIZE  # a page of each kind
     assert sum(rounds) == 2 * 3 * PAGE_SIZE
@@ -134,11 +136,11 @@ async def test_a_round_ends_in_time_however_much_is_due(
     assert await sweep.run_once() == 2 * (2 * PAGE_SIZE + 50)  # with time, all in one round
 
 
-async def add_jobs(conn: AsyncConnection, clock: Clock, many: int, name: str = "over") -> None:
+async def add_jobs(conn: AsyncConnection, clock: Clock, count: int, name: str = "over") -> None:
     """Add jobs that were cancelled just now."""
     await add_job(conn, clock(), id=name, state="cancelled", finished_at=clock())
     names = [c.name for c in tables.jobs.c if c.computed is None and c.name != "id"]
-    numbers = select(func.generate_series(1, many - 1).label("n")).subquery()
+    numbers = select(func.generate_series(1, count - 1).label("n")).subquery()
     ids = func.concat(f"{name}-", numbers.c.n)
     rows = select(ids, *(tables.jobs.c[column] for column in names)).select_from(
         tables.jobs.join(numbers, tables.jobs.c.id == name)
@@ -147,18 +149,18 @@ async def add_jobs(conn: AsyncConnection, clock: Clock, many: int, name: str = "
 
 
 def bill(day: date) -> BilledDay:
-    one = Decimal(1)
-    return BilledDay(day=day, attempt_id="att-1", category="Storage", quantity=one, amount=one)
+    price = Decimal(1)
+    return BilledDay(day=day, attempt_id="att-1", category="Storage", quantity=price, amount=price)
 
 
 async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    many = event_pruning.ROWS + 3
+    count = event_pruning.ROWS + 3
     async with engine.begin() as conn:
         await add_job(conn, clock(), id="over", state="cancelled", finished_at=clock())
         await step_metrics.add(conn, "over", 1, [measured(n) for n in range(1)])
-        steps = select(func.generate_series(1, many).label("step")).subquery()
+        steps = select(func.generate_series(1, count).label("step")).subquery()
         row = select(tables.metrics).where(tables.metrics.c.step == 0).subquery()
         columns = [steps.c.step if c.name == "step" else c for c in row.c]
         await conn.execute(
@@ -168,6 +170,8 @@ async def test_a_job_with_many_rows_is_pruned_some_at_a_time(
         )
         first = await event_pruning.delete_some(conn, PrunedTable.METRICS, "over")
         second = await event_pruning.delete_some(conn, PrunedTable.METRICS, "over")
-        rest = (await conn.execute(select(func.count()).select_from(tables.metrics))).scalar_one()
+        remaining = (
+            await conn.execute(select(func.count()).select_from(tables.metrics))
+        ).scalar_one()
 
-    assert (first, second, rest) == (False, True, 0)
+    assert (first, second, remaining) == (False, True, 0)

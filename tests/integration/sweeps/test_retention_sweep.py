@@ -46,8 +46,8 @@ async def open_generation(
 ) -> None:
     """Add the row of a generation, and fence HEAD for it."""
     head = await head_of(world, job_id)
-    taken = head.fenced(number).to_json().encode()
-    await world.store.write(job_id, HEAD, taken)
+    head_json = head.fenced(number).to_json().encode()
+    await world.store.write(job_id, HEAD, head_json)
     content = {"checkpoint": loaded.to_plain() if loaded else None}
     async with world.engine.begin() as conn:
         await add(
@@ -117,8 +117,8 @@ async def test_what_head_names_and_what_the_newest_generation_loads_stays(
     named = Committed(**vars(named) | {"path": "checkpoints/step-00000010-named"})
     loaded = Committed(**vars(loaded) | {"path": "checkpoints/step-00000009-loaded"})
     await add_training_job(world)
-    for one in (named, loaded):
-        await save_files(world, one.path)
+    for entry_ in (named, loaded):
+        await save_files(world, entry_.path)
     head = Head(generation=1, checkpoints=(named,)).to_json().encode()
     await world.store.write("job", HEAD, head)
     await open_generation(world, 1)
@@ -159,12 +159,12 @@ async def test_after_the_end_of_a_job_all_that_head_does_not_name_is_deleted_and
     await save_files(world, "checkpoints/step-00000020-late")  # by a machine that was cut off
     world.clock.advance(seconds=DAY - 30)
     second = await sweep.run_once()
-    left = await folders(world)
+    remaining = await folders(world)
     world.clock.advance(seconds=60)
-    third = await sweep.run_once()
+    third_count = await sweep.run_once()
 
-    assert (first, second, third) == (0, 15, 15)
-    assert left == {"checkpoints/step-00000020-late"}
+    assert (first, second, third_count) == (0, 15, 15)
+    assert remaining == {"checkpoints/step-00000020-late"}
     assert await folders(world) == set()
     assert (await head_of(world)).generation == 2
     assert await collected_generation(world) == retention.ALL
@@ -178,18 +178,18 @@ async def test_after_a_restore_garbage_of_a_finished_job_goes_and_late_commits_a
     """HEAD has had generations of which the database does not know."""
     await add_training_job(world)
     await open_generation(world, 1)
-    taken = (await head_of(world)).fenced(1 + ahead)
-    kept = entry(10, generation=1 + ahead)
-    lives = taken.with_checkpoint(kept)
+    fenced_head = (await head_of(world)).fenced(1 + ahead)
+    checkpoint = entry(10, generation=1 + ahead)
+    lives = fenced_head.with_checkpoint(checkpoint)
     await world.store.write("job", HEAD, lives.to_json().encode())
-    await save_files(world, kept.path)
+    await save_files(world, checkpoint.path)
     await save_files(world, "checkpoints/step-00000020-torn")
     await end_job(world)
     world.clock.advance(seconds=DAY + 1)
 
     await sweep.run_once()
 
-    assert await folders(world) == {kept.path}
+    assert await folders(world) == {checkpoint.path}
     with pytest.raises(StaleGeneration):
         (await head_of(world)).with_checkpoint(entry(30, generation=1 + ahead))
 
@@ -230,8 +230,8 @@ async def test_jobs_come_in_pages_and_none_is_left_out(world: World) -> None:
 
 
 async def test_nodes_receive_the_retention_that_the_job_asks_for(world: World) -> None:
-    asked = {"keep_checkpoints": 5, "milestone_every_steps": 4}
-    job_id = (await world.submit(training=asked))["id"]
+    policy = {"keep_checkpoints": 5, "milestone_every_steps": 4}
+    job_id = (await world.submit(training=policy))["id"]
     await world.tick(2)
     spec, _ = await world.store.read(job_id, RUN_SPEC)
 

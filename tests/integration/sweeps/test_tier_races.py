@@ -19,12 +19,12 @@ from tests.world import World, client
 async def test_asking_twice_moves_once(world: World) -> None:
     job = await finish_job(world)
 
-    answers = await asyncio.gather(*(request_move(world, job, tier="cool") for _ in range(5)))
+    responses = await asyncio.gather(*(request_move(world, job, tier="cool") for _ in range(5)))
     await carry_out(world)
-    again = body(await request_move(world, job, tier="cool"))
+    repeated = body(await request_move(world, job, tier="cool"))
 
-    assert len({body(a)["id"] for a in answers}) == 1
-    assert again["id"] is None
+    assert len({body(a)["id"] for a in responses}) == 1
+    assert repeated["id"] is None
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
 
@@ -90,22 +90,22 @@ async def test_what_was_asked_last_holds_though_nothing_had_moved_yet(world: Wor
     path = (await folder(world, job))["path"]
     for name in ("second", "third"):
         await world.store.write(job, f"{path}/{name}.safetensors", bytes(200 * 1024))
-    answers = []
+    responses = []
 
     async def change_of_mind() -> None:
-        answers.append(body(await request_move(world, job, tier="hot")))
+        responses.append(body(await request_move(world, job, tier="hot")))
 
     world.store = interrupted = InterruptedStore(**vars(world.store), meanwhile=change_of_mind)
     await request_move(world, job, tier="archive")
     await carry_out(world)
     orders = interrupted.orders
-    early = await folder(world, job)
+    view = await folder(world, job)
     world.clock.advance(seconds=7)
     await carry_out(world)
 
     assert orders == 1  # what was on its way, and none after it
-    assert answers[0]["id"] is not None  # it is not there already: an order is on its way
-    assert (early["tier"], early["moving_to"]) == ("archive", "hot")
+    assert responses[0]["id"] is not None  # it is not there already: an order is on its way
+    assert (view["tier"], view["moving_to"]) == ("archive", "hot")
     assert (await folder(world, job))["tier"] == "hot"
     assert (await codes(world, job))[-1] == "storage.tier_changed"
 
@@ -130,11 +130,11 @@ class ListedStore(MemoryStore):
     async def list_stored(
         self, container: str, prefix: str = "", *, everything: bool = False, most: int | None = None
     ) -> list[TieredBlob]:
-        found = await super().list_stored(container, prefix, everything=everything, most=most)
+        blobs = await super().list_stored(container, prefix, everything=everything, most=most)
         after, self.after = self.after, None
         if after:
             await after()
-        return found
+        return blobs
 
 
 async def test_a_tier_that_another_request_has_already_set_is_not_requested_again(
@@ -146,11 +146,11 @@ async def test_a_tier_that_another_request_has_already_set_is_not_requested_agai
         await request_move(world, job, tier="cool")
         await carry_out(world)
 
-    slow = ListedStore(**vars(world.store), after=quick)
-    async with client(make_app(replace(world.parts, store=slow))) as http:
+    slow_store = ListedStore(**vars(world.store), after=quick)
+    async with client(make_app(replace(world.parts, store=slow_store))) as http:
         key = {"authorization": f"Bearer {world.key}"}
         path = f"{JOBS}/{job}/model/tier"
-        answer = body(await http.post(path, json={"tier": "cool"}, headers=key))
+        response = body(await http.post(path, json={"tier": "cool"}, headers=key))
 
-    assert (answer["id"], answer["moves"]["blobs"]) == (None, 0)
+    assert (response["id"], response["moves"]["blobs"]) == (None, 0)
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]

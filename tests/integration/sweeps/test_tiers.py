@@ -25,8 +25,13 @@ from trainer.contract import HEAD, Head, NodePhase
 JOBS = "/v1/fine_tuning/jobs"
 
 
-async def request_move(world: World, job: str, what: str = "model", **wish: Any) -> httpx.Response:  # noqa: ANN401
-    return await world.call("POST", f"{JOBS}/{job}/{what}/tier", json=wish)
+async def request_move(
+    world: World,
+    job: str,
+    path: str = "model",
+    **fields: Any,  # noqa: ANN401 - JSON
+) -> httpx.Response:
+    return await world.call("POST", f"{JOBS}/{job}/{path}/tier", json=fields)
 
 
 async def read_storage(world: World, job: str) -> dict[str, Any]:
@@ -34,10 +39,10 @@ async def read_storage(world: World, job: str) -> dict[str, Any]:
 
 
 async def folder(world: World, job: str, kind: str = "model") -> dict[str, Any]:
-    found: dict[str, Any] = next(
+    folder_view: dict[str, Any] = next(
         f for f in (await read_storage(world, job))["folders"] if f["kind"] == kind
     )
-    return found
+    return folder_view
 
 
 async def carry_out(world: World) -> None:
@@ -52,20 +57,20 @@ async def codes(world: World, job: str) -> list[str]:
 async def test_a_dry_run_shows_the_cost_of_a_move(world: World) -> None:
     job = await finish_job(world)
 
-    told = body(await request_move(world, job, tier="archive", dry_run=True))
+    preview = body(await request_move(world, job, tier="archive", dry_run=True))
 
-    assert told["cost"]["early_deletion"] == "0.0000"
-    assert told["cost"]["once"] == "0.0000"  # a write: eleven millionths of a dollar
-    assert told["moves"] == {"blobs": 1, "bytes": 200 * 1024}
-    assert told["cost"]["free_to_leave_at"] == int(world.clock().timestamp()) + 180 * 86_400
-    assert (told["id"], told["dry_run"], told["tier"], told["state"]) == (
+    assert preview["cost"]["early_deletion"] == "0.0000"
+    assert preview["cost"]["once"] == "0.0000"  # a write: eleven millionths of a dollar
+    assert preview["moves"] == {"blobs": 1, "bytes": 200 * 1024}
+    assert preview["cost"]["free_to_leave_at"] == int(world.clock().timestamp()) + 180 * 86_400
+    assert (preview["id"], preview["dry_run"], preview["tier"], preview["state"]) == (
         None,
         True,
         "hot",
         "online",
     )
-    assert told["prices"]["source"] == "Microsoft's sample prices"
-    assert told["prices"]["as_of"] == "2026-11-20"
+    assert preview["prices"]["source"] == "Microsoft's sample prices"
+    assert preview["prices"]["as_of"] == "2026-11-20"
     assert await codes(world, job) == []
     assert await make_moves(world).run_once() == 0
 
@@ -73,33 +78,37 @@ async def test_a_dry_run_shows_the_cost_of_a_move(world: World) -> None:
 async def test_a_model_is_archived_and_its_manifest_and_small_files_stay_hot(world: World) -> None:
     job = await finish_job(world)
 
-    asked = body(await request_move(world, job, tier="archive"))
+    move = body(await request_move(world, job, tier="archive"))
     under_way = await folder(world, job)
     await carry_out(world)
 
-    found = await list_tiers(world.store, job, "models/")
-    assert {name: blob.tier for name, blob in found.items()} == {
+    tiers = await list_tiers(world.store, job, "models/")
+    assert {name: blob.tier for name, blob in tiers.items()} == {
         "model.safetensors": AccessTier.ARCHIVE,
         "config.json": AccessTier.HOT,
         "manifest.json": AccessTier.HOT,
     }
-    assert asked["id"].startswith("tier-")
+    assert move["id"].startswith("tier-")
     assert under_way["moving_to"] == "archive"
-    shown = await folder(world, job)
-    assert (shown["tier"], shown["state"], shown["moving_to"]) == ("archive", "archived", None)
+    folder_view = await folder(world, job)
+    assert (folder_view["tier"], folder_view["state"], folder_view["moving_to"]) == (
+        "archive",
+        "archived",
+        None,
+    )
     assert await codes(world, job) == ["storage.tier_asked", "storage.tier_changed"]
 
-    listed = await world.call("GET", f"{JOBS}/{job}/model")
-    small = await world.call("GET", f"{JOBS}/{job}/model/config.json")
-    refused = await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")
-    error = body(refused)["error"]
-    assert (listed.status_code, small.status_code, refused.status_code) == (200, 200, 409)
-    assert (error["code"], refused.headers["x-should-retry"]) == ("archived", "false")
+    response = await world.call("GET", f"{JOBS}/{job}/model")
+    small_file = await world.call("GET", f"{JOBS}/{job}/model/config.json")
+    refusal = await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")
+    error = body(refusal)["error"]
+    assert (response.status_code, small_file.status_code, refusal.status_code) == (200, 200, 409)
+    assert (error["code"], refusal.headers["x-should-retry"]) == ("archived", "false")
     assert f"rekindle tier {job} hot" in error["message"]
     assert f'POST {JOBS}/{job}/model/tier {{"tier": "hot"}}' in error["message"]
     assert "up to 15 h and costs $0.0006" in error["message"]
     assert "about 1 h and $0.0050" in error["message"]
-    ways = shown["rehydrate"]
+    ways = folder_view["rehydrate"]
     assert ways["standard"] == {"cost": "0.0006", "seconds_at_most": 54_000}
     assert ways["high"] == {"cost": "0.0050", "seconds_at_most": 3600}
 
@@ -113,43 +122,46 @@ async def test_what_comes_back_is_waited_for_and_then_announced(world: World) ->
     first = body(await request_move(world, job, tier="hot"))
     second = body(await request_move(world, job, tier="hot"))
     await carry_out(world)
-    coming = await folder(world, job)
-    refused = body(await world.call("GET", f"{JOBS}/{job}/model/model.safetensors"))["error"]
-    other = await request_move(world, job, tier="cool")
+    moving_view = await folder(world, job)
+    error = body(await world.call("GET", f"{JOBS}/{job}/model/model.safetensors"))["error"]
+    second_move = await request_move(world, job, tier="cool")
     hurried = body(await request_move(world, job, tier="hot", priority="high"))
     await carry_out(world)
-    found = await list_tiers(world.store, job, "models/")
+    tiers = await list_tiers(world.store, job, "models/")
     world.store.rehydrate()
     await carry_out(world)
-    early = await folder(world, job)
+    view = await folder(world, job)
     world.clock.advance(minutes=6)
     await carry_out(world)
 
     assert first["id"] == second["id"]
     assert first["expected_at"] == int(world.clock().timestamp()) - 360 + 15 * 3600
-    assert coming["state"] == "rehydrating"
-    assert coming["rehydrating"] == {"priority": "standard", "expected_at": first["expected_at"]}
-    assert refused["code"] == "archived"
-    assert "on its way back from the archive (standard priority, at 20" in refused["message"]
-    assert (other.status_code, body(other)["error"]["code"]) == (409, "archived")
+    assert moving_view["state"] == "rehydrating"
+    assert moving_view["rehydrating"] == {
+        "priority": "standard",
+        "expected_at": first["expected_at"],
+    }
+    assert error["code"] == "archived"
+    assert "on its way back from the archive (standard priority, at 20" in error["message"]
+    assert (second_move.status_code, body(second_move)["error"]["code"]) == (409, "archived")
     assert hurried["id"] == first["id"]
     assert first["expected_at"] - hurried["expected_at"] == 14 * 3600
-    assert found["model.safetensors"].priority is ArchivePriority.HIGH
-    assert (early["state"], early["moving_to"]) == ("online", "hot")  # nobody has looked yet
+    assert tiers["model.safetensors"].priority is ArchivePriority.HIGH
+    assert (view["state"], view["moving_to"]) == ("online", "hot")  # nobody has looked yet
     assert (await codes(world, job))[-1] == "storage.rehydrated"
     assert (await world.call("GET", f"{JOBS}/{job}/model/model.safetensors")).status_code == 200
 
 
 async def test_a_checkpoint_of_a_job_that_is_over_is_moved_by_itself(world: World) -> None:
     job = await finish_job(world)
-    (newest, other, *_) = (await read_storage(world, job))["folders"]
+    (newest, second, *_) = (await read_storage(world, job))["folders"]
 
     await request_move(world, job, f"checkpoints/{newest['checkpoint']}", tier="cold")
     await carry_out(world)
 
-    moved, still = (await read_storage(world, job))["folders"][:2]
-    assert (moved["tier"], still["tier"]) == ("cold", "hot")
-    assert still["checkpoint"] == other["checkpoint"]
+    moved, unmoved = (await read_storage(world, job))["folders"][:2]
+    assert (moved["tier"], unmoved["tier"]) == ("cold", "hot")
+    assert unmoved["checkpoint"] == second["checkpoint"]
 
 
 async def pause_job(world: World) -> str:
@@ -177,11 +189,11 @@ async def test_a_milestone_of_a_job_that_trains_may_be_cooled_and_what_it_will_d
     await world.tick()
     *_, recent, milestone = (await read_storage(world, job))["folders"]
 
-    kept = await request_move(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
+    response = await request_move(world, job, f"checkpoints/{milestone['checkpoint']}", tier="cool")
     dropped = await request_move(world, job, f"checkpoints/{recent['checkpoint']}", tier="cool")
 
     assert (milestone["step_number"], recent["step_number"]) == (2, 4)
-    assert (kept.status_code, dropped.status_code) == (200, 409)
+    assert (response.status_code, dropped.status_code) == (200, 409)
     assert "Move a milestone" in body(dropped)["error"]["message"]
 
 
@@ -196,12 +208,12 @@ async def test_a_paused_job_resumes_from_an_older_checkpoint_only_if_that_can_be
     archived = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
     await delete(world, job, older)
     await delete(world, job, oldest)
-    gone = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
+    error = body(await world.call("POST", f"{JOBS}/{job}/resume"))["error"]
     await put_files(world.store, job, oldest)
     resumed = await world.call("POST", f"{JOBS}/{job}/resume")
 
     assert archived["code"] == "archived"
-    assert (gone["code"], newest in gone["message"]) == ("checkpoint_not_found", True)
+    assert (error["code"], newest in error["message"]) == ("checkpoint_not_found", True)
     assert resumed.status_code == 200
 
 
@@ -210,14 +222,14 @@ async def test_a_paused_job_with_an_archived_checkpoint_says_how_to_resume(world
     for blob in await world.store.list_stored(job, "checkpoints/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a person, or a rule
 
-    refused = await world.call("POST", f"{JOBS}/{job}/resume")
+    refusal = await world.call("POST", f"{JOBS}/{job}/resume")
     newest = (await read_storage(world, job))["folders"][0]["checkpoint"]
     started = await request_move(world, job, f"checkpoints/{newest}", tier="hot")
     await carry_out(world)
     resumed = await world.call("POST", f"{JOBS}/{job}/resume")
 
-    error = body(refused)["error"]
-    assert (refused.status_code, error["code"]) == (409, "archived")
+    error = body(refusal)["error"]
+    assert (refusal.status_code, error["code"]) == (409, "archived")
     assert f"rekindle tier {job} hot --checkpoint {newest}" in error["message"]
     assert (started.status_code, resumed.status_code) == (200, 200)
 
@@ -229,13 +241,13 @@ async def test_more_money_takes_up_no_job_whose_checkpoint_was_archived(world: W
         await conn.execute(update(tables.jobs).where(tables.jobs.c.id == job).values(out_of_money))
     for blob in await world.store.list_stored(job, "checkpoints/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)
-    more = {"infrastructure": {"budget": {"amount": "900"}}}
-    refused = await world.call("PATCH", f"{JOBS}/{job}", json=more)
-    named = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"team": "red"}})
+    fields = {"infrastructure": {"budget": {"amount": "900"}}}
+    refusal = await world.call("PATCH", f"{JOBS}/{job}", json=fields)
+    renamed = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"team": "red"}})
 
-    assert (refused.status_code, body(refused)["error"]["code"]) == (409, "archived")
+    assert (refusal.status_code, body(refusal)["error"]["code"]) == (409, "archived")
     assert (await world.job(job))["infrastructure"]["budget"] is None
-    assert named.status_code == 200
+    assert renamed.status_code == 200
 
 
 async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
@@ -245,12 +257,12 @@ async def test_a_folder_that_is_gone_is_not_there_already(world: World) -> None:
     await delete(world, job, "checkpoints/")
 
     for dry_run in (True, False):
-        refused = await request_move(world, job, tier="hot", dry_run=dry_run)
-        error = body(refused)["error"]
-        assert (refused.status_code, error["code"]) == (404, "model_not_found")
+        refusal = await request_move(world, job, tier="hot", dry_run=dry_run)
+        error = body(refusal)["error"]
+        assert (refusal.status_code, error["code"]) == (404, "model_not_found")
         assert "was deleted from the storage account" in error["message"]
-    other = await request_move(world, job, f"checkpoints/{checkpoint}", tier="cool")
-    assert body(other)["error"]["code"] == "checkpoint_not_found"
+    second_move = await request_move(world, job, f"checkpoints/{checkpoint}", tier="cool")
+    assert body(second_move)["error"]["code"] == "checkpoint_not_found"
     assert (await folder(world, job))["state"] == "gone"
     assert await codes(world, job) == []
 
@@ -260,10 +272,10 @@ async def test_an_archived_manifest_is_refused_with_how_to_rehydrate(world: Worl
     for blob in await world.store.list_stored(job, "models/"):
         await world.store.set_tier(job, blob.name, AccessTier.ARCHIVE)  # a rule knows no manifests
 
-    refused = await world.call("GET", f"{JOBS}/{job}/model")
+    refusal = await world.call("GET", f"{JOBS}/{job}/model")
 
-    error = body(refused)["error"]
-    assert (refused.status_code, error["code"]) == (409, "archived")
+    error = body(refusal)["error"]
+    assert (refusal.status_code, error["code"]) == (409, "archived")
     assert f"rekindle tier {job} hot" in error["message"]
 
 
@@ -296,13 +308,13 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
     for _ in range(3):
         await make_moves(world).run_once()
         world.clock.advance(seconds=31)
-    half = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
+    cooled = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
     stubborn.left = 9
     await carry_out(world)
 
-    assert len(half) == 1
-    cool = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
-    assert len(cool) == 3
+    assert len(cooled) == 1
+    cool_blobs = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
+    assert len(cool_blobs) == 3
     assert 9 - stubborn.left == 2  # what was there already was not touched again
     assert await codes(world, job) == [
         "storage.tier_asked",

@@ -52,18 +52,18 @@ class DyingStore(AzureBlobStore):
 
 @pytest.fixture
 async def store(azurite: Azurite) -> AsyncIterator[DyingStore]:
-    made = DyingStore(azurite.connection_string)
-    yield made
-    await made.close()
+    dying_store = DyingStore(azurite.connection_string)
+    yield dying_store
+    await dying_store.close()
 
 
 @pytest.fixture
 async def job(engine: AsyncEngine, store: DyingStore, clock: Clock) -> str:
     """Return a job that is over and has a model of three large files and two small ones."""
     name = f"ftjob-{uuid4().hex}"
-    over = {"state": "succeeded", "finished_at": clock(), "result": RESULT}
+    ended_values = {"state": "succeeded", "finished_at": clock(), "result": RESULT}
     async with engine.begin() as conn:
-        await add_job(conn, clock(), id=name, **over)
+        await add_job(conn, clock(), id=name, **ended_values)
         await storage_cost.start_metering(conn, name, clock())
     await store.create_container(name)
     await put_files(store, name, PATH)
@@ -79,14 +79,14 @@ async def inspect_model(engine: AsyncEngine, store: DyingStore, job: str) -> Fol
 async def request_move(
     engine: AsyncEngine, store: DyingStore, job: str, tier: AccessTier, clock: Clock
 ) -> None:
-    wish = MoveRequest(
+    move = MoveRequest(
         project_id=f"p-{job}",
         job_id=job,
         checkpoint_id=None,
         tier=tier,
         priority=ArchivePriority.STANDARD,
     )
-    await tier_moves.request_move(engine, outside(store), wish, clock)
+    await tier_moves.request_move(engine, outside(store), move, clock)
 
 
 def outside(store: DyingStore) -> StorageServices:
@@ -102,18 +102,18 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     await request_move(engine, store, job, AccessTier.ARCHIVE, clock)
     with pytest.raises(Killed):
         await moves.run_once()
-    half = await store.list_stored(job, PATH)
+    blobs = await store.list_stored(job, PATH)
     store.left = 10
     assert await moves.run_once() == 0  # the lease of the dead lies still
     clock.advance(seconds=10)
     while await moves.run_once():
         pass
-    whole = await inspect_model(engine, store, job)
+    inspection = await inspect_model(engine, store, job)
 
-    assert sum(b.tier is AccessTier.ARCHIVE for b in half) == 1
+    assert sum(b.tier is AccessTier.ARCHIVE for b in blobs) == 1
     assert store.left == 10 - 2  # nothing was ordered twice
     assert {
-        b.name.rpartition("/")[2]: b.tier for b in whole.blobs if b.tier is AccessTier.HOT
+        b.name.rpartition("/")[2]: b.tier for b in inspection.blobs if b.tier is AccessTier.HOT
     }.keys() == {"config.json", "manifest.json"}
     with pytest.raises(BlobArchived):
         await store.read(job, f"{PATH}/model-2.safetensors")
@@ -127,8 +127,8 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     assert before == {n: await store.read(job, n) for n in before}  # ETags too: manifests hold
     async with engine.connect() as conn:
         assert await tiers.open_of(conn, job) == {}
-        told = await events.newest(conn, job, after=None, limit=10) or []
-    assert [e.code for e in told][::-1] == [
+        recorded = await events.newest(conn, job, after=None, limit=10) or []
+    assert [e.code for e in recorded][::-1] == [
         "storage.tier_asked",
         "storage.tier_changed",
         "storage.tier_asked",

@@ -49,8 +49,8 @@ async def count_unknown(world: World, store: BlobStore | None = None) -> object:
     parts = replace(world.parts, store=store or world.store)
     async with client(make_app(parts)) as http:
         headers = {"authorization": f"Bearer {world.key}"}
-        answer = await http.get("/v1/organization/audit", headers=headers)
-    return answer.json()["summary"]["unknown_containers"]
+        response = await http.get("/v1/organization/audit", headers=headers)
+    return response.json()["summary"]["unknown_containers"]
 
 
 async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
@@ -63,10 +63,10 @@ async def test_containers_of_unknown_jobs_are_reported_once_and_kept(
 
     first, second = await watch.run_once(), await watch.run_once()
 
-    (told,) = noted_records(caplog)
+    (record,) = noted_records(caplog)
     assert (first, second) == (names, [])
-    assert (told.levelname, told.message) == ("WARNING", "containers.unknown")
-    assert (vars(told)["count"], vars(told)["first"]) == (NAMES_SHOWN + 2, names[:NAMES_SHOWN])
+    assert (record.levelname, record.message) == ("WARNING", "containers.unknown")
+    assert (vars(record)["count"], vars(record)["first"]) == (NAMES_SHOWN + 2, names[:NAMES_SHOWN])
     assert [c.name for c in await world.store.list_containers("ftjob-")] == names
 
 
@@ -75,13 +75,13 @@ async def test_the_container_of_a_job_is_known_from_its_first_moment_to_long_aft
 ) -> None:
     job = await world.submit()
     await world.tick(2)
-    made = [c.name for c in await world.store.list_containers("ftjob-")]
-    known = await watch_of(world).run_once()
+    names = [c.name for c in await world.store.list_containers("ftjob-")]
+    known_containers = await watch_of(world).run_once()
     await world.call("POST", f"/v1/fine_tuning/jobs/{job['id']}/cancel")
     await world.tick(20)
     world.clock.advance(days=400)
 
-    assert (made, known) == ([job["id"]], [])
+    assert (names, known_containers) == ([job["id"]], [])
     assert await watch_of(world).run_once() == []
     assert noted_records(caplog) == []
 
@@ -106,11 +106,11 @@ async def test_after_a_restore_containers_of_forgotten_jobs_are_reported_and_cou
         await world.store.create_container(job_id)
         async with world.engine.begin() as conn:
             await add_job(conn, world.clock(), id=job_id)
-    forgotten = tables.jobs.delete().where(tables.jobs.c.id == ids[1])
+    deletion = tables.jobs.delete().where(tables.jobs.c.id == ids[1])
     assert await count_unknown(world) == 0
 
     async with world.engine.begin() as conn:
-        await conn.execute(forgotten)
+        await conn.execute(deletion)
 
     assert await watch_of(world).run_once() == [ids[1]]
     assert await count_unknown(world) == 1
@@ -131,7 +131,7 @@ class AwayStore(MemoryStore):
 async def test_a_store_that_is_away_is_asked_again_and_the_audit_says_that_it_does_not_know(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
-    store, other = AwayStore(), AwayStore()
+    store, other_store = AwayStore(), AwayStore()
     names = await make_strangers(store)
     watch = watch_of(world, store)
 
@@ -139,7 +139,7 @@ async def test_a_store_that_is_away_is_asked_again_and_the_audit_says_that_it_do
 
     assert (first, second) == ([], names)
     assert [r.message for r in noted_records(caplog)] == [*reversed(NOTED)]
-    assert [await count_unknown(world, other) for _ in range(2)] == [None, 0]
+    assert [await count_unknown(world, other_store) for _ in range(2)] == [None, 0]
 
 
 DISK = "Microsoft.Compute/disks/old"
@@ -158,13 +158,13 @@ async def test_an_untracked_resource_is_reported_once_a_day(
     engine: AsyncEngine, clock: Clock, caplog: pytest.LogCaptureFixture
 ) -> None:
     cloud, watch = watched(engine, clock)
-    told = []
+    counts = []
     with caplog.at_level(logging.ERROR):
         for _ in range(4 * 25):
-            told += await watch.run_once()
+            counts += await watch.run_once()
             clock.advance(minutes=15)
 
-    assert told == [DISK, DISK]
+    assert counts == [DISK, DISK]
     alarms = [vars(r) for r in caplog.records if r.getMessage() == ALARM]
     assert [(a["resource"], a["region"], a["job"]) for a in alarms] == [
         (DISK, "eastus", "ftjob-1")
@@ -178,15 +178,15 @@ async def test_what_goes_before_the_next_look_is_no_alarm(
     cloud, watch = watched(engine, clock)
     untracked = list(cloud.untracked)
 
-    told = [await watch.run_once()]
+    counts = [await watch.run_once()]
     cloud.untracked.clear()
     clock.advance(minutes=15)
-    told.append(await watch.run_once())
+    counts.append(await watch.run_once())
     cloud.untracked += untracked
     clock.advance(minutes=15)
-    told.append(await watch.run_once())
+    counts.append(await watch.run_once())
 
-    assert told == [[], [], []]
+    assert counts == [[], [], []]
 
 
 async def test_a_list_that_is_refused_forgets_nothing(
@@ -198,9 +198,9 @@ async def test_a_list_that_is_refused_forgets_nothing(
     clock.advance(minutes=15)
     cloud.fail_next = [Misconfigured("no role")]
     with caplog.at_level(logging.WARNING):
-        refused = await watch.run_once()
+        count = await watch.run_once()
 
-    assert (refused, await watch.run_once()) == ([], [DISK])
+    assert (count, await watch.run_once()) == ([], [DISK])
     assert "sweep.list_failed" in caplog.messages
 
 
@@ -208,12 +208,12 @@ async def test_a_replica_whose_clock_was_ahead_delays_no_alarm(
     engine: AsyncEngine, clock: Clock
 ) -> None:
     cloud, watch = watched(engine, clock)
-    ahead = Clock()
-    ahead.at = clock() + timedelta(days=365)
-    wrong = replace(watch, now=ahead)
+    ahead_clock = Clock()
+    ahead_clock.at = clock() + timedelta(days=365)
+    skewed_watch = replace(watch, now=ahead_clock)
     for _ in range(2):
-        await wrong.run_once()
-        ahead.advance(minutes=15)
+        await skewed_watch.run_once()
+        ahead_clock.advance(minutes=15)
 
     first = await watch.run_once()
     clock.advance(minutes=15)

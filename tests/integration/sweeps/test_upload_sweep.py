@@ -62,9 +62,9 @@ async def upload_row(world: World, upload_id: str) -> None:
 
 async def _project(world: World) -> str:
     async with world.engine.connect() as conn:
-        found = await keys.find_project(conn, "tests")
-    assert found is not None
-    return found
+        project = await keys.find_project(conn, "tests")
+    assert project is not None
+    return project
 
 
 async def test_files_and_uploads_under_way_are_kept(
@@ -85,19 +85,19 @@ async def test_files_and_uploads_under_way_are_kept(
 
 async def test_what_a_killed_upload_left_goes_and_its_row_after_the_grace(world: World) -> None:
     await world.upload()
-    kept = await blobs(world)
+    retained = await blobs(world)
     await upload_row(world, "file-dead")
     await world.store.write(CONTAINER, "file-dead", b"x")
 
     world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
     assert await sweep_of(world).run_once() == ["file-dead"]
-    assert (await blobs(world), await rows(world)) == (kept, ["file-dead"])
+    assert (await blobs(world), await rows(world)) == (retained, ["file-dead"])
     world.clock.advance(seconds=GRACE.total_seconds() - 1)
     assert await sweep_of(world).run_once() == []
     assert await rows(world) == ["file-dead"]  # a commit on its way may still arrive
     world.clock.advance(seconds=1)
     assert await sweep_of(world).run_once() == []
-    assert (await blobs(world), await rows(world)) == (kept, [])
+    assert (await blobs(world), await rows(world)) == (retained, [])
 
 
 async def test_the_row_of_an_upload_that_was_given_up_outlasts_its_blob(world: World) -> None:
@@ -119,14 +119,14 @@ async def test_the_row_of_an_upload_that_was_given_up_outlasts_its_blob(world: W
 
 
 async def test_a_refused_upload_is_no_longer_under_way_and_its_row_goes(world: World) -> None:
-    answer = await world.call(
+    response = await world.call(
         "POST", "/v1/files", files={"file": b"no row"}, data={"purpose": "fine-tune"}
     )
 
-    assert answer.status_code == 400
-    (left,) = await rows(world)
+    assert response.status_code == 400
+    (row,) = await rows(world)
     assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
-    assert (await world.call("GET", f"/v1/files/{left}")).status_code == 404
+    assert (await world.call("GET", f"/v1/files/{row}")).status_code == 404
     world.clock.advance(seconds=GRACE.total_seconds())
     await sweep_of(world).run_once()
     assert await rows(world) == []
@@ -157,12 +157,12 @@ async def test_an_upload_that_wakes_after_it_was_given_up_deletes_its_own_blob(
     store = FrozenStore(world.store._containers, world=world, sweeps=sweeps)
     headers = {"authorization": f"Bearer {world.key}"}
     async with client(make_app(replace(world.parts, store=store))) as http:
-        answer = await http.post(
+        response = await http.post(
             "/v1/files", files={"file": DATASET}, data={"purpose": "fine-tune"}, headers=headers
         )
 
-    assert answer.status_code == 503
-    assert "Upload the file again" in answer.json()["error"]["message"]
+    assert response.status_code == 503
+    assert "Upload the file again" in response.json()["error"]["message"]
     assert (await blobs(world), len(await rows(world))) == ([], left)
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
@@ -229,9 +229,9 @@ async def test_a_file_is_deleted_although_the_store_is_away_and_its_bytes_go_lat
     file = await world.upload()
     headers = {"authorization": f"Bearer {world.key}"}
     async with client(make_app(replace(world.parts, store=Away()))) as http:
-        answer = await http.delete(f"/v1/files/{file}", headers=headers)
+        response = await http.delete(f"/v1/files/{file}", headers=headers)
 
-    assert (answer.status_code, answer.json()["deleted"]) == (200, True)
+    assert (response.status_code, response.json()["deleted"]) == (200, True)
     assert await blobs(world) == [file]
     assert await sweep_of(world).run_once() == [file]
     assert await blobs(world) == []
@@ -243,9 +243,9 @@ async def test_deleting_a_file_again_deletes_what_is_left(world: World) -> None:
     async with world.engine.begin() as conn:
         await files.mark_deleted(conn, file, world.clock())  # and here it was killed
 
-    answer = await world.call("DELETE", f"/v1/files/{file}")
+    response = await world.call("DELETE", f"/v1/files/{file}")
 
-    assert (answer.status_code, answer.json()["deleted"]) == (200, True)
+    assert (response.status_code, response.json()["deleted"]) == (200, True)
     assert await blobs(world) == []
     assert (await world.call("GET", f"/v1/files/{file}")).status_code == 404
     assert (await world.call("DELETE", "/v1/files/file-none")).status_code == 404
@@ -264,7 +264,7 @@ async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     """A new one, one that was restored, or another deployment's on the same storage account."""
-    kept = sorted([await world.upload(), await world.upload()])
+    file_ids = sorted([await world.upload(), await world.upload()])
     async with world.engine.begin() as conn:
         await conn.execute(file_tables.files.delete())
     sweep = sweep_of(world)
@@ -273,10 +273,10 @@ async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
         assert await sweep.run_once() == []
         world.clock.advance(seconds=(ABANDONED_AFTER + GRACE).total_seconds())
 
-    assert await blobs(world) == kept
-    (told,) = [r for r in caplog.records if r.message == "uploads.unknown"]
-    shown = (told.levelname, vars(told)["count"], vars(told)["file"])
-    assert shown == ("WARNING", 2, kept[0])
+    assert await blobs(world) == file_ids
+    (record,) = [r for r in caplog.records if r.message == "uploads.unknown"]
+    logged = (record.levelname, vars(record)["count"], vars(record)["file"])
+    assert logged == ("WARNING", 2, file_ids[0])
 
 
 # --- a pool that is used up ----------------------------------------------------------------------
@@ -285,11 +285,11 @@ async def test_a_database_that_has_never_seen_a_blob_leaves_it_alone(
 @pytest.fixture
 async def narrow(database_url: str) -> AsyncIterator[AsyncEngine]:
     """One connection, and no patience for it."""
-    made = create_async_engine(
+    engine = create_async_engine(
         driver_url(database_url), pool_size=1, max_overflow=0, pool_timeout=0.01
     )
-    yield made
-    await made.dispose()
+    yield engine
+    await engine.dispose()
 
 
 @pytest.mark.parametrize(("last", "status"), [(b"", 200), (b"no row\n", 400)])
@@ -313,6 +313,6 @@ async def test_an_upload_survives_an_exhausted_connection_pool(
     headers = {"authorization": f"Bearer {world.key}"}
     headers["content-type"] = "multipart/form-data; boundary=b"
     async with busy, client(make_app(replace(world.parts, engine=narrow))) as http:
-        answer = await http.post("/v1/files", content=body(), headers=headers)
+        response = await http.post("/v1/files", content=body(), headers=headers)
 
-    assert answer.status_code == status, answer.text
+    assert response.status_code == status, response.text

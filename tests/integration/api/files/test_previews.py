@@ -17,22 +17,22 @@ REWRITING = TEMPLATE.replace(
 
 
 async def preview(world: World, file: str, **query: Any) -> Json:  # noqa: ANN401
-    found: Json = await world.get(f"/v1/files/{file}/preview", **{"model": MODEL} | query)
-    return found
+    preview_body: Json = await world.get(f"/v1/files/{file}/preview", **{"model": MODEL} | query)
+    return preview_body
 
 
 async def test_rows_are_shown_with_what_is_trained(world: World) -> None:
-    found = await preview(world, await world.upload(), limit=2)
+    page = await preview(world, await world.upload(), limit=2)
 
-    assert {n: found[n] for n in ("object", "model", "method", "max_seq_len")} == {
+    assert {n: page[n] for n in ("object", "model", "method", "max_seq_len")} == {
         "object": "file.preview",
         "model": MODEL,
         "method": "supervised",
         "max_seq_len": 512,
     }
-    assert (found["splits_answers"], found["has_more"], found["next_line"]) == (False, True, 3)
-    assert [row["line"] for row in found["data"]] == [1, 2]
-    assert found["data"][0] == {
+    assert (page["splits_answers"], page["has_more"], page["next_line"]) == (False, True, 3)
+    assert [row["line"] for row in page["data"]] == [1, 2]
+    assert page["data"][0] == {
         "line": 1,
         "examples": [
             {
@@ -64,22 +64,22 @@ async def test_the_method_is_the_usual_one_for_the_rows_unless_asked_for(world: 
         (prompts(), None, "reinforcement", ["prompt"]),
         (labelled("a", "b"), None, "classification", ["labelled"]),
     ]
-    for data, asked, method, parts in cases:
+    for data, method_body, method, parts in cases:
         file = await world.upload(data)
-        found = await preview(world, file, **({"method": asked} if asked else {}))
+        page = await preview(world, file, **({"method": method_body} if method_body else {}))
 
-        assert found["method"] == method
-        assert [e["part"] for e in found["data"][0]["examples"]] == parts
+        assert page["method"] == method
+        assert [e["part"] for e in page["data"][0]["examples"]] == parts
 
 
 async def test_a_prompt_is_held_against_the_room_beside_its_answer(world: World) -> None:
     """By default an answer may take half of max_seq_len."""
     file = await world.upload(jsonl([PROMPT]))
-    found = await preview(world, file, max_seq_len=40)
+    page = await preview(world, file, max_seq_len=40)
 
-    (example,) = found["data"][0]["examples"]
+    (example,) = page["data"][0]["examples"]
     assert (example["tokens"], example["kept_tokens"]) == (39, 20)
-    assert [p["code"] for p in found["data"][0]["problems"]] == ["long_row"]
+    assert [p["code"] for p in page["data"][0]["problems"]] == ["long_row"]
 
 
 async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> None:
@@ -92,11 +92,11 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
     system = {"messages": [{"role": "system", "content": "Be brief."}, *ROW["messages"]]}
     file = await world.upload(jsonl([ROW, system, ROW]))
 
-    found = (await preview(world, file, model="strict"))["data"]
+    rows = (await preview(world, file, model="strict"))["data"]
 
-    assert [row["line"] for row in found] == [1, 2, 3]
-    assert [len(row["examples"]) for row in found] == [1, 0, 1]
-    (problem,) = found[1]["problems"]
+    assert [row["line"] for row in rows] == [1, 2, 3]
+    assert [len(row["examples"]) for row in rows] == [1, 0, 1]
+    (problem,) = rows[1]["problems"]
     assert (problem["code"], problem["is_error"]) == ("template_refuses", True)
     assert "no system role" in problem["message"]
     assert "before the first user message" in problem["message"]
@@ -105,36 +105,36 @@ async def test_problems_name_the_row_its_fault_and_a_remedy(world: World) -> Non
 async def test_answers_are_split_where_a_check_of_the_whole_file_has_found_so(world: World) -> None:
     """The rows that are shown would not tell."""
     await stage(world.store, "rewriting", tokenizer=tokenizer_files(REWRITING))
-    two = {"messages": [*ROW["messages"], *ROW["messages"]]}
-    file = await world.upload(jsonl([*[ROW] * 20, two]))
+    double_row = {"messages": [*ROW["messages"], *ROW["messages"]]}
+    file = await world.upload(jsonl([*[ROW] * 20, double_row]))
 
     before = await preview(world, file, model="rewriting", limit=1)
     plan = {"model": "rewriting", "training_file": file}
-    answer = await world.call("POST", "/v1/fine_tuning/jobs?dry_run=true", json=plan)
+    response = await world.call("POST", "/v1/fine_tuning/jobs?dry_run=true", json=plan)
     after = await preview(world, file, model="rewriting", limit=1)
 
-    assert answer.status_code == 200, answer.text
+    assert response.status_code == 200, response.text
     assert (before["splits_answers"], after["splits_answers"]) == (False, True)
 
 
 async def test_a_model_of_ones_own_reads_a_file(world: World) -> None:
     file, job = await world.upload(), await make_model(world)
 
-    found = await preview(world, file, model=job["fine_tuned_model"])
+    page = await preview(world, file, model=job["fine_tuned_model"])
 
-    assert found["model"] == job["fine_tuned_model"]
-    assert found["data"][0]["examples"][0]["trained_tokens"] == 6
+    assert page["model"] == job["fine_tuned_model"]
+    assert page["data"][0]["examples"][0]["trained_tokens"] == 6
 
 
 async def test_what_is_gone_from_the_storage_account_is_named(world: World) -> None:
-    file, other = await world.upload(), await world.upload()
+    file, second = await world.upload(), await world.upload()
     await world.store.delete(CONTAINER, file)
     query = {"model": MODEL}
     without_file = await world.call("GET", f"/v1/files/{file}/preview", params=query)
     await stage(world.store, "halved")
     await world.store.delete(models.container("halved"), "main-1/tokenizer.json")
     query = {"model": "halved"}
-    without_model = await world.call("GET", f"/v1/files/{other}/preview", params=query)
+    without_model = await world.call("GET", f"/v1/files/{second}/preview", params=query)
 
     assert without_file.status_code == 404
     assert "The blob of file" in without_file.json()["error"]["message"]
@@ -165,28 +165,30 @@ async def test_each_kind_of_warning_is_one_event_with_its_lines(world: World) ->
     rows = [answer_row(f"answer {i}") for i in range(12)]
     file = await world.upload(lines_of(*rows, *rows[:11], {"messages": [*ROW["messages"][1:]]}))
 
-    told = await warnings_of(world, training_file=file)
+    warnings = await warnings_of(world, training_file=file)
 
-    assert set(told) == {"file.duplicate_row", "file.missing_user_message"}
-    message = told["file.duplicate_row"]["message"]
+    assert set(warnings) == {"file.duplicate_row", "file.missing_user_message"}
+    message = warnings["file.duplicate_row"]["message"]
     assert message.startswith("train.jsonl: 11 lines (13, 14, 15, ")
     assert "22 and more); the first: the row is the same as line 1." in message
-    assert told["file.duplicate_row"]["data"]["count"] == 11
-    assert [w["line"] for w in told["file.duplicate_row"]["data"]["warnings"]] == [*range(13, 24)]
-    assert "line 24: no message is the user's." in told["file.missing_user_message"]["message"]
+    assert warnings["file.duplicate_row"]["data"]["count"] == 11
+    assert [w["line"] for w in warnings["file.duplicate_row"]["data"]["warnings"]] == [
+        *range(13, 24)
+    ]
+    assert "line 24: no message is the user's." in warnings["file.missing_user_message"]["message"]
 
 
 async def test_long_rows_are_held_against_the_jobs_own_context(world: World) -> None:
     """The tiny model takes 512 tokens; the file was fine for the usual 2048."""
     rows = [answer_row(f"answer {i}") for i in range(12)]
     file = await world.upload(lines_of(*rows, answer_row("word " * 800)))
-    shown = (await world.call("GET", f"/v1/files/{file}")).json()
+    file_object = (await world.call("GET", f"/v1/files/{file}")).json()
 
-    told = await warnings_of(world, training_file=file)
+    warnings = await warnings_of(world, training_file=file)
 
-    assert shown["warnings"] == []
-    assert set(told) == {"file.answer_cut"}
-    assert told["file.answer_cut"]["message"] == (
+    assert file_object["warnings"] == []
+    assert set(warnings) == {"file.answer_cut"}
+    assert warnings["file.answer_cut"]["message"] == (
         "train.jsonl: line 13: the row has 4040 tokens, and training.max_seq_len keeps 512: the "
         "end of its answer is not learnt; raise training.max_seq_len, or shorten the row "
         "(answer_cut)."
@@ -197,9 +199,9 @@ async def test_validating_on_the_training_rows_is_pointed_out(world: World) -> N
     data = lines_of(*(answer_row(f"answer {i}") for i in range(12)))
     first, second = await world.upload(data), await world.upload(data)
 
-    told = await warnings_of(world, training_file=first, validation_file=second)
-    same = await warnings_of(world, training_file=first, validation_file=first)
+    warnings = await warnings_of(world, training_file=first, validation_file=second)
+    same_file_warnings = await warnings_of(world, training_file=first, validation_file=first)
 
-    for found in (told, same):
-        assert set(found) == {"file.validation_is_training"}
-        assert "the same bytes" in found["file.validation_is_training"]["message"]
+    for file_warnings in (warnings, same_file_warnings):
+        assert set(file_warnings) == {"file.validation_is_training"}
+        assert "the same bytes" in file_warnings["file.validation_is_training"]["message"]

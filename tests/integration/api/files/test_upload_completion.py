@@ -28,20 +28,20 @@ from tests.world import DATASET, World
 
 @pytest.mark.parametrize("after", [False, True])
 async def test_killed_around_its_commit_a_file_is_finished_later(world: World, after: bool) -> None:
-    upload, parts = await upload_halves(world)
+    upload, part_ids = await upload_halves(world)
     file_id = operations.file_id_from_upload_id(upload)
     async with world.engine.begin() as conn:
         await uploads.claim(conn, file_id, "dead", world.clock())
     if after:
-        staged = [StagedPart(name=part, blocks=1) for part in parts]
+        staged = [StagedPart(name=part, blocks=1) for part in part_ids]
         await world.store.commit(CONTAINER, file_id, staged)
     assert error_of(await send_part(world, upload, b"x"))[2].endswith("takes no more parts.")
     assert (await show_upload(world, upload))["progress"]["examples"] == 0
 
     world.clock.advance(seconds=CLAIM_TIMEOUT.total_seconds())
-    answer = await complete_upload(world, upload, parts)
+    response = await complete_upload(world, upload, part_ids)
 
-    assert answer.status_code == 200, answer.text
+    assert response.status_code == 200, response.text
     assert await count_leftovers(world) == (0, 0, 2)  # its blob, and what the fake made it of
 
 
@@ -56,27 +56,27 @@ class Frozen(MemoryStore):
     async def commit(self, container: str, name: str, parts: Any, *, if_match: str = "") -> str:  # noqa: ANN401 - as the seam has it
         assert self.world is not None
         self.world.clock.advance(seconds=CLAIM_TIMEOUT.total_seconds())
-        answer = await complete_upload(self.world, self.upload_id, list(self.parts))
-        assert answer.status_code == 200, answer.text
+        response = await complete_upload(self.world, self.upload_id, list(self.parts))
+        assert response.status_code == 200, response.text
         return await self.world.store.commit(container, name, parts, if_match=if_match)
 
 
 async def test_a_late_completion_cannot_change_the_file_of_another(heard: World) -> None:
     world = heard
-    upload, parts = await upload_halves(world)
+    upload, part_ids = await upload_halves(world)
     frozen = Frozen(
         world.store._containers,
         _staged=world.store._staged,
         world=world,
         upload_id=upload,
-        parts=tuple(parts),
+        parts=tuple(part_ids),
     )
-    body = {"part_ids": parts[::-1]}
-    async with world.beside(store=frozen) as other:
-        answer = await other.call("POST", f"/v1/uploads/{upload}/complete", json=body)
+    body = {"part_ids": part_ids[::-1]}
+    async with world.beside(store=frozen) as replica:
+        response = await replica.call("POST", f"/v1/uploads/{upload}/complete", json=body)
 
-    assert answer.status_code == 200, answer.text
-    content = await world.call("GET", f"/v1/files/{answer.json()['file']['id']}/content")
+    assert response.status_code == 200, response.text
+    content = await world.call("GET", f"/v1/files/{response.json()['file']['id']}/content")
     assert content.content == DATASET
 
 
@@ -89,14 +89,14 @@ class Away(MemoryStore):
 
 async def test_an_upload_is_cancelled_while_the_store_is_away(world: World) -> None:
     upload, _ = await upload_halves(world)
-    away = Away(world.store._containers, _staged=world.store._staged)
-    async with world.beside(store=away) as other:
-        answer = await other.call("POST", f"/v1/uploads/{upload}/cancel")
+    store_away = Away(world.store._containers, _staged=world.store._staged)
+    async with world.beside(store=store_away) as replica:
+        response = await replica.call("POST", f"/v1/uploads/{upload}/cancel")
 
-    assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+    assert (response.status_code, response.json()["status"]) == (200, "cancelled")
     for _ in range(3):  # its row outlasts an outage
         world.clock.advance(seconds=uploads.LIFE.total_seconds())
-        await replace(sweep_of(world), store=away).run_once()
+        await replace(sweep_of(world), store=store_away).run_once()
     assert (await count_leftovers(world))[2] == 1
     await sweep_of(world).run_once()
     assert await count_leftovers(world) == (0, 0, 0)
@@ -119,8 +119,8 @@ async def test_the_sweep_drops_what_a_part_staged_after_the_upload_was_over(worl
 
 
 async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> None:
-    upload, parts = await upload_halves(world)
-    seen: list[Json] = []
+    upload, part_ids = await upload_halves(world)
+    events: list[Json] = []
 
     @dataclass
     class Slow(MemoryStore):
@@ -131,12 +131,12 @@ async def test_progress_is_seen_while_an_upload_is_completed(world: World) -> No
                 for start in range(0, len(chunk), 1000):
                     yield chunk[start : start + 1000]
                     world.clock.advance(seconds=5)
-                    seen.append(await show_upload(world, upload))
+                    events.append(await show_upload(world, upload))
 
-    slow = Slow(world.store._containers, _staged=world.store._staged)
-    async with world.beside(store=slow) as other:
-        answer = await complete_upload(other, upload, parts)
-    assert answer.status_code == 200, answer.text
-    counts = [one["progress"]["examples"] for one in seen]
+    slow_store = Slow(world.store._containers, _staged=world.store._staged)
+    async with world.beside(store=slow_store) as replica:
+        response = await complete_upload(replica, upload, part_ids)
+    assert response.status_code == 200, response.text
+    counts = [event["progress"]["examples"] for event in events]
     assert counts == sorted(counts)
     assert 0 < counts[2] < counts[-1]

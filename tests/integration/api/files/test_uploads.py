@@ -59,20 +59,20 @@ async def test_what_does_not_apply_is_left_out_and_not_null(world: World) -> Non
 
 
 async def test_a_form_that_never_ends_is_refused(world: World) -> None:
-    sent = 0
+    sent_bytes = 0
 
     async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
+        nonlocal sent_bytes
         yield form(PURPOSE, FILE, DATASET, END)
-        while sent < 10 * MIB:
-            sent += 1000
+        while sent_bytes < 10 * MIB:
+            sent_bytes += 1000
             yield b"x" * 1000
 
-    answer = await world.call("POST", "/v1/files", content=endless(), headers=HEADERS)
+    response = await world.call("POST", "/v1/files", content=endless(), headers=HEADERS)
 
-    assert answer.status_code == 400
-    assert "goes on after its last boundary" in answer.json()["error"]["message"]
-    assert sent < 100_000
+    assert response.status_code == 400
+    assert "goes on after its last boundary" in response.json()["error"]["message"]
+    assert sent_bytes < 100_000
     assert await list_kept(world) == ([], [])
 
 
@@ -100,54 +100,54 @@ async def large(mebibytes: int) -> AsyncIterator[bytes]:
 
 async def test_memory_stays_flat_however_large_the_file(world: World) -> None:
     store = Sink()
-    async with world.beside(store=store) as other:
+    async with world.beside(store=store) as replica:
         tracemalloc.start()
         try:
-            answer = await other.call("POST", "/v1/files", content=large(24), headers=HEADERS)
+            response = await replica.call("POST", "/v1/files", content=large(24), headers=HEADERS)
             _, peak = tracemalloc.get_traced_memory()
         finally:
             tracemalloc.stop()
 
-    assert answer.status_code == 200, answer.text
-    assert answer.json()["bytes"] == sum(store.received) > 23 * MIB
+    assert response.status_code == 200, response.text
+    assert response.json()["bytes"] == sum(store.received) > 23 * MIB
     assert peak < 4 * MIB, f"{peak / MIB:.1f} MiB"
 
 
 async def test_a_file_beyond_the_limit_is_refused_before_it_has_come_whole(world: World) -> None:
-    sent = 0
+    sent_bytes = 0
 
     async def endless() -> AsyncIterator[bytes]:
-        nonlocal sent
+        nonlocal sent_bytes
         yield form(PURPOSE, FILE)
-        piece = b"a" * (8 * MIB)
-        while sent < 128 * MIB:
-            sent += len(piece)
-            yield piece
+        chunk = b"a" * (8 * MIB)
+        while sent_bytes < 128 * MIB:
+            sent_bytes += len(chunk)
+            yield chunk
 
     limits = DatasetLimits(max_bytes=32 * MIB)
-    async with world.beside(store=Sink(), limits=limits) as other:
-        answer = await other.call("POST", "/v1/files", content=endless(), headers=HEADERS)
-    told = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
-    short = form(PURPOSE, FILE, DATASET)
-    at_once = await world.call("POST", "/v1/files", content=short, headers=told)
+    async with world.beside(store=Sink(), limits=limits) as replica:
+        response = await replica.call("POST", "/v1/files", content=endless(), headers=HEADERS)
+    headers = HEADERS | {"content-length": str(world.parts.limits.max_bytes * 2)}
+    short_form = form(PURPOSE, FILE, DATASET)
+    early_response = await world.call("POST", "/v1/files", content=short_form, headers=headers)
 
-    for each in (answer, at_once):
-        assert (each.status_code, each.json()["error"]["code"]) == (413, "payload_too_large")
-    assert "REKINDLE_FILE_MAX_BYTES" in answer.json()["error"]["message"]
-    assert sent < limits.max_bytes + 16 * MIB
+    for refusal in (response, early_response):
+        assert (refusal.status_code, refusal.json()["error"]["code"]) == (413, "payload_too_large")
+    assert "REKINDLE_FILE_MAX_BYTES" in response.json()["error"]["message"]
+    assert sent_bytes < limits.max_bytes + 16 * MIB
 
 
 async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: Azurite) -> None:
     store = AzureBlobStore(azurite.connection_string)
     await store.create_container(CONTAINER)
     before = await store.list_blobs(CONTAINER)
-    app, over = make_app(replace(world.parts, store=store)), asyncio.Event()
+    app, stopped = make_app(replace(world.parts, store=store)), asyncio.Event()
 
     async def watched(scope: Scope, receive: Receive, send: Send) -> None:
         try:
             await app(scope, receive, send)
         finally:
-            over.set()
+            stopped.set()
 
     async with served(watched) as url:
         address = urlsplit(url)
@@ -160,7 +160,7 @@ async def test_an_upload_that_is_cut_off_leaves_nothing(world: World, azurite: A
         await writer.drain()
         writer.close()
         async with asyncio.timeout(60):
-            await over.wait()
+            await stopped.wait()
 
     after = await store.list_blobs(CONTAINER)
     await store.close()
@@ -180,17 +180,17 @@ async def test_a_refusal_reaches_a_client_that_still_sends(world: World, spoilt:
         yield END.encode()
 
     async with served(make_app(world.parts)) as url, httpx.AsyncClient() as http:
-        answer = await http.post(
+        response = await http.post(
             f"{url}/v1/files", content=much(), headers=HEADERS | {"authorization": f"Bearer {key}"}
         )
 
-    assert answer.status_code == (401 if spoilt == "key" else 400)
+    assert response.status_code == (401 if spoilt == "key" else 400)
 
 
 async def test_a_refusal_holds_every_error_with_its_line(world: World) -> None:
-    answer = await post_form(world, PURPOSE, FILE, DATASET + b"\n{}" * 150, END)
+    response = await post_form(world, PURPOSE, FILE, DATASET + b"\n{}" * 150, END)
 
-    error = answer.json()["error"]
+    error = response.json()["error"]
     assert error["counts"] == {"missing_messages_list": 150}
     assert [e["line"] for e in error["errors"]] == list(range(41, 141))
     assert set(error["errors"][0]) == {"line", "code", "message"}
@@ -198,10 +198,10 @@ async def test_a_refusal_holds_every_error_with_its_line(world: World) -> None:
 
 async def test_warnings_come_with_the_file_and_are_counted_in_the_list(world: World) -> None:
     file = (await post_form(world, PURPOSE, FILE, DATASET, END)).json()
-    shown = (await world.call("GET", f"/v1/files/{file['id']}")).json()
-    (listed,) = (await world.call("GET", "/v1/files")).json()["data"]
+    file_object = (await world.call("GET", f"/v1/files/{file['id']}")).json()
+    (listed_file,) = (await world.call("GET", "/v1/files")).json()["data"]
 
-    assert shown == file
+    assert file_object == file
     assert file["warnings"][0] == {
         "line": 2,
         "code": "duplicate_row",
@@ -211,36 +211,36 @@ async def test_warnings_come_with_the_file_and_are_counted_in_the_list(world: Wo
     assert file["counts"]["warnings_by_code"] == {"duplicate_row": 39}
     assert (file["counts"]["examples"], file["counts"]["warnings"]) == (40, 39)
     assert file["counts"]["tokens"] > 40 * 16
-    assert listed["counts"] == file["counts"]
-    assert "warnings" not in listed
+    assert listed_file["counts"] == file["counts"]
+    assert "warnings" not in listed_file
 
 
 async def test_others_see_how_far_an_upload_is(world: World) -> None:
-    half, go_on = asyncio.Event(), asyncio.Event()
+    half_sent, go_on = asyncio.Event(), asyncio.Event()
 
     async def slowly() -> AsyncIterator[bytes]:
         yield form(PURPOSE, FILE, DATASET, "\n")
         world.clock.advance(seconds=5)
         yield DATASET + b"\n"
-        half.set()
+        half_sent.set()
         await go_on.wait()
         yield form(DATASET, END)
 
-    sending = asyncio.create_task(
+    upload_task = asyncio.create_task(
         world.call("POST", "/v1/files", content=slowly(), headers=HEADERS)
     )
-    await half.wait()
-    (seen,) = (await world.call("GET", "/v1/files?status=uploaded")).json()["data"]
-    one = (await world.call("GET", f"/v1/files/{seen['id']}")).json()
+    await half_sent.wait()
+    (file_object,) = (await world.call("GET", "/v1/files?status=uploaded")).json()["data"]
+    file_view = (await world.call("GET", f"/v1/files/{file_object['id']}")).json()
     before = (await world.call("GET", "/v1/files")).json()["data"]
     go_on.set()
-    file = (await sending).json()
+    file = (await upload_task).json()
 
-    assert one == seen
-    assert (seen["status"], seen["filename"], before) == ("uploaded", "t.jsonl", [])
-    assert seen["progress"]["examples"] >= 79
-    assert "examples checked" in seen["status_details"]
-    assert (file["id"], file["examples"]) == (seen["id"], 120)
+    assert file_view == file_object
+    assert (file_object["status"], file_object["filename"], before) == ("uploaded", "t.jsonl", [])
+    assert file_object["progress"]["examples"] >= 79
+    assert "examples checked" in file_object["status_details"]
+    assert (file["id"], file["examples"]) == (file_object["id"], 120)
     assert (await world.call("GET", "/v1/files?status=uploaded")).json()["data"] == []
 
 
@@ -277,7 +277,7 @@ NAMES = {
 
 
 async def test_a_file_has_the_name_that_its_client_meant(world: World) -> None:
-    for sent, name in NAMES.items():
-        named = FILE.replace('filename="t.jsonl"', sent)
-        answer = await post_form(world, PURPOSE, named, DATASET, END)
-        assert (answer.status_code, answer.json().get("filename")) == (200, name), answer.text
+    for header, name in NAMES.items():
+        file_header = FILE.replace('filename="t.jsonl"', header)
+        response = await post_form(world, PURPOSE, file_header, DATASET, END)
+        assert (response.status_code, response.json().get("filename")) == (200, name), response.text

@@ -66,20 +66,20 @@ async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world:
     upload = await begin_upload(world, expires_after={"anchor": "created_at", "seconds": 7200})
     for half in (HALVES[1], HALVES[0], HALVES[0]):  # in parallel they may come so
         await send_part(world, upload, half)
-    seen = await show_upload(world, upload)
-    by_md5 = {part["md5"]: part["id"] for part in seen["parts"]}
-    named = [by_md5[hashlib.md5(half, usedforsecurity=False).hexdigest()] for half in HALVES]
+    view = await show_upload(world, upload)
+    by_md5 = {part["md5"]: part["id"] for part in view["parts"]}
+    part_ids = [by_md5[hashlib.md5(half, usedforsecurity=False).hexdigest()] for half in HALVES]
 
-    assert (seen["status"], sorted(part["bytes"] for part in seen["parts"])) == (
+    assert (view["status"], sorted(part["bytes"] for part in view["parts"])) == (
         "pending",
         sorted((len(HALVES[1]), len(HALVES[0]), len(HALVES[0]))),
     )
-    assert seen["filename"] == "träin.jsonl"
-    done = (await complete_upload(world, upload, named)).json()
-    again = (await complete_upload(world, upload, named)).json()
-    assert done == again == await show_upload(world, upload)
-    assert done["file"]["expires_at"] == done["created_at"] + 7200
-    content = await world.call("GET", f"/v1/files/{done['file']['id']}/content")
+    assert view["filename"] == "träin.jsonl"
+    completed = (await complete_upload(world, upload, part_ids)).json()
+    second = (await complete_upload(world, upload, part_ids)).json()
+    assert completed == second == await show_upload(world, upload)
+    assert completed["file"]["expires_at"] == completed["created_at"] + 7200
+    content = await world.call("GET", f"/v1/files/{completed['file']['id']}/content")
     assert content.content == DATASET
     assert error_of(await send_part(world, upload, b"late"))[:2] == (404, "upload_not_found")
     assert error_of(await world.call("POST", f"/v1/uploads/{upload}/cancel"))[:2] == (
@@ -91,59 +91,59 @@ async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world:
 async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> None:
     world = heard
     rows = DATASET.split(b"\n")
-    pieces = [row + b"\n" for row in rows[:-1]] + rows[-1:]
+    chunks = [row + b"\n" for row in rows[:-1]] + rows[-1:]
     upload = await begin_upload(world)
-    sent = await asyncio.gather(*(send_part(world, upload, piece) for piece in pieces))
-    ids = [answer.json()["id"] for answer in sent]
+    part_responses = await asyncio.gather(*(send_part(world, upload, chunk) for chunk in chunks))
+    ids = [response.json()["id"] for response in part_responses]
 
-    answers = await asyncio.gather(*(complete_upload(world, upload, ids) for _ in range(5)))
+    responses = await asyncio.gather(*(complete_upload(world, upload, ids) for _ in range(5)))
 
-    assert {answer.status_code for answer in answers} == {200}
-    assert len({answer.json()["file"]["id"] for answer in answers}) == 1
+    assert {response.status_code for response in responses} == {200}
+    assert len({response.json()["file"]["id"] for response in responses}) == 1
     assert len((await world.call("GET", "/v1/files")).json()["data"]) == 1
 
 
 async def test_a_wrong_completion_changes_nothing_and_may_be_corrected(world: World) -> None:
-    upload, (one, two) = await upload_halves(world)
-    third = (await send_part(world, upload, b"x")).json()["id"]
+    upload, (first, second) = await upload_halves(world)
+    third_part = (await send_part(world, upload, b"x")).json()["id"]
 
-    mismatch = error_of(await complete_upload(world, upload, [one, two], md5="0" * 32))
+    mismatch = error_of(await complete_upload(world, upload, [first, second], md5="0" * 32))
     assert mismatch[:2] == (400, "checksum_mismatch")
-    status, _, message = error_of(await complete_upload(world, upload, [third, two]))
+    status, _, message = error_of(await complete_upload(world, upload, [third_part, second]))
     assert (status, "dropped it" in message) == (400, True)
     assert (await show_upload(world, upload))["status"] == "pending"
     md5 = hashlib.md5(DATASET, usedforsecurity=False).hexdigest().upper()
-    assert (await complete_upload(world, upload, [one, two], md5=md5)).status_code == 200
+    assert (await complete_upload(world, upload, [first, second], md5=md5)).status_code == 200
 
 
 async def test_wrong_rows_are_refused_once_and_for_all_and_leave_no_bytes(world: World) -> None:
-    bad = DATASET + b'\n{"messages": []}'
-    upload = await begin_upload(world, bytes=len(bad))
-    part = (await send_part(world, upload, bad)).json()["id"]
+    invalid_rows = DATASET + b'\n{"messages": []}'
+    upload = await begin_upload(world, bytes=len(invalid_rows))
+    part_id = (await send_part(world, upload, invalid_rows)).json()["id"]
 
-    first, again = [await complete_upload(world, upload, [part]) for _ in range(2)]
+    first, second = [await complete_upload(world, upload, [part_id]) for _ in range(2)]
 
     assert error_of(first)[:2] == (400, "invalid_file_format")
-    assert first.json() == again.json()
+    assert first.json() == second.json()
     assert first.json()["error"]["errors"][0]["line"] == 41
-    seen = await show_upload(world, upload)
-    assert (seen["status"], "line 41" in seen["status_details"]) == ("cancelled", True)
+    view = await show_upload(world, upload)
+    assert (view["status"], "line 41" in view["status_details"]) == ("cancelled", True)
     assert (await count_leftovers(world))[2] == 0
     assert (await world.call("GET", "/v1/files")).json()["data"] == []
 
 
 @pytest.mark.parametrize(
-    ("size", "code", "word"),
+    ("size", "code", "detail"),
     [(0, "invalid_value", "empty"), (PART_BYTES + 1, "payload_too_large", "at most 67108864")],
 )
 async def test_a_part_of_a_wrong_size_is_refused(
-    world: World, size: int, code: str, word: str
+    world: World, size: int, code: str, detail: str
 ) -> None:
     upload = await begin_upload(world)
 
-    refused = error_of(await send_part(world, upload, b"x" * size))
+    refusal = error_of(await send_part(world, upload, b"x" * size))
 
-    assert (refused[1], word in refused[2]) == (code, True)
+    assert (refusal[1], detail in refusal[2]) == (code, True)
     assert (await show_upload(world, upload))["parts"] == []
     assert (await count_leftovers(world))[2] == 0
 
@@ -157,26 +157,29 @@ async def test_a_client_that_falls_silent_gives_its_slot_to_others(world: World)
         await asyncio.Event().wait()
 
     path = f"/v1/uploads/{upload}/parts"
-    async with world.beside(staging=staging) as other:
-        answers = await asyncio.gather(
-            other.call("POST", path, content=silent(), headers=MULTIPART),
-            send_part(other, upload, b"x"),
+    async with world.beside(staging=staging) as replica:
+        responses = await asyncio.gather(
+            replica.call("POST", path, content=silent(), headers=MULTIPART),
+            send_part(replica, upload, b"x"),
         )
 
-    assert error_of(answers[0])[:2] == (408, "request_timeout")
-    assert answers[1].status_code == 200
+    assert error_of(responses[0])[:2] == (408, "request_timeout")
+    assert responses[1].status_code == 200
     assert len((await show_upload(world, upload))["parts"]) == 1
 
 
 async def test_nothing_is_left_of_a_cancelled_upload(world: World) -> None:
-    upload, parts = await upload_halves(world)
+    upload, part_ids = await upload_halves(world)
 
     for _ in range(2):
-        answer = await world.call("POST", f"/v1/uploads/{upload}/cancel")
-        assert (answer.status_code, answer.json()["status"]) == (200, "cancelled")
+        response = await world.call("POST", f"/v1/uploads/{upload}/cancel")
+        assert (response.status_code, response.json()["status"]) == (200, "cancelled")
     assert (await count_leftovers(world))[2] == 0
-    for late in (await send_part(world, upload, b"x"), await complete_upload(world, upload, parts)):
-        assert error_of(late)[:2] == (409, "invalid_upload_state")
+    for late_response in (
+        await send_part(world, upload, b"x"),
+        await complete_upload(world, upload, part_ids),
+    ):
+        assert error_of(late_response)[:2] == (409, "invalid_upload_state")
     world.clock.advance(seconds=LIFE.total_seconds())
     await sweep_of(world).run_once()
     assert await count_leftovers(world) == (0, 0, 0)
@@ -210,7 +213,7 @@ async def test_a_part_on_its_way_at_the_cancel_leaves_nothing(world: World) -> N
         yield b"\r\n--b--\r\n"
 
     path = f"/v1/uploads/{upload}/parts"
-    answer = await world.call("POST", path, content=late(), headers=MULTIPART)
+    response = await world.call("POST", path, content=late(), headers=MULTIPART)
 
-    assert error_of(answer)[:2] == (409, "invalid_upload_state")
+    assert error_of(response)[:2] == (409, "invalid_upload_state")
     assert (await count_leftovers(world))[2] == 0

@@ -22,26 +22,26 @@ PART_FORM = b'--b\r\nContent-Disposition: form-data; name="data"; filename="p"\r
 Json = dict[str, Any]
 
 
-async def begin_upload(world: World, **more: object) -> str:
-    answer = await world.call("POST", "/v1/uploads", json=WHOLE | more)
-    assert answer.status_code == 200, answer.text
-    return str(answer.json()["id"])
+async def begin_upload(world: World, **fields: object) -> str:
+    response = await world.call("POST", "/v1/uploads", json=WHOLE | fields)
+    assert response.status_code == 200, response.text
+    return str(response.json()["id"])
 
 
 async def send_part(world: World, upload: str, data: bytes) -> httpx.Response:
     return await world.call("POST", f"/v1/uploads/{upload}/parts", files={"data": ("p", data)})
 
 
-async def upload_halves(world: World, **more: object) -> tuple[str, list[str]]:
+async def upload_halves(world: World, **fields: object) -> tuple[str, list[str]]:
     """Return an upload with all of its parts."""
-    upload = await begin_upload(world, **more)
+    upload = await begin_upload(world, **fields)
     return upload, [(await send_part(world, upload, half)).json()["id"] for half in HALVES]
 
 
 async def complete_upload(
-    world: World, upload: str, part_ids: list[str], **more: str
+    world: World, upload: str, part_ids: list[str], **fields: str
 ) -> httpx.Response:
-    body = {"part_ids": part_ids, **more}
+    body = {"part_ids": part_ids, **fields}
     return await world.call("POST", f"/v1/uploads/{upload}/complete", json=body)
 
 
@@ -49,9 +49,9 @@ async def show_upload(world: World, upload: str) -> Json:
     return dict((await world.call("GET", f"/v1/uploads/{upload}")).json())
 
 
-def error_of(answer: httpx.Response) -> tuple[int, str, str]:
-    found = answer.json()["error"]
-    return answer.status_code, found["code"], found["message"]
+def error_of(response: httpx.Response) -> tuple[int, str, str]:
+    error = response.json()["error"]
+    return response.status_code, error["code"], error["message"]
 
 
 def sweep_of(world: World) -> UploadSweep:

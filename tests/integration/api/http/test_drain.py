@@ -60,9 +60,9 @@ class Face:
         assert self.process.stderr
         async for line in self.process.stderr:
             assert line.startswith(b"{"), line + await self.process.stderr.read()
-            said = json.loads(line)
-            self.lines.append(said)
-            if at := re.search(r"running on (http://\S+)", said["event"]):
+            record = json.loads(line)
+            self.lines.append(record)
+            if at := re.search(r"running on (http://\S+)", record["event"]):
                 self.url = at[1]
 
     async def end(self) -> int:
@@ -84,16 +84,16 @@ async def face(database_url: str, **settings: str) -> AsyncIterator[Face]:
         env=SETTINGS | {"REKINDLE_DATABASE_URL": database_url} | settings,
         stderr=PIPE,
     )
-    made = Face(process)
-    reading = asyncio.create_task(made.read())
+    replica = Face(process)
+    reading = asyncio.create_task(replica.read())
 
     async def where() -> str:
-        assert process.returncode is None, made.lines
-        return made.url
+        assert process.returncode is None, replica.lines
+        return replica.url
 
     try:
         await waiting.until(where, bool, deadline=TIMEOUT)
-        yield made
+        yield replica
     finally:
         if process.returncode is None:
             process.kill()
@@ -144,29 +144,29 @@ async def test_long_polls_are_answered_at_once_by_a_drain(world: World, database
     seat, path = node.seat, f"/v1/fine_tuning/jobs/{job_id}"
     assert seat is not None
     directive = f"/internal/nodes/{seat.node_id}/directive?after=0&wait=20&epoch={seat.epoch}"
-    news = f"{path}?wait=60&version={job['version']}"
+    poll_path = f"{path}?wait=60&version={job['version']}"
 
     async with face(database_url) as api, httpx.AsyncClient(base_url=api.url) as http:
         polls = [
             Asked(http, "GET", directive, seat.node_token),
-            Asked(http, "GET", news, world.key),
-            Asked(http, "GET", news, world.key),
+            Asked(http, "GET", poll_path, world.key),
+            Asked(http, "GET", poll_path, world.key),
         ]
         for poll in polls:
             await poll.sent()
-        later = Asked(http, "GET", path, world.key)
-        assert (await later.answer).status_code == 200
-        began = time.monotonic()
+        later_poll = Asked(http, "GET", path, world.key)
+        assert (await later_poll.answer).status_code == 200
+        start = time.monotonic()
         status = await api.end()
-        took = time.monotonic() - began
-        answers = [await poll.answer for poll in polls]
+        elapsed = time.monotonic() - start
+        responses = [await poll.answer for poll in polls]
 
-    assert [a.status_code for a in answers] == [200, 200, 200]
-    told = Directive.from_json(answers[0].content)
-    assert (told.kind, told.seq) == (DirectiveKind.CARRY_ON, 0)
-    assert [a.json()["id"] for a in answers[1:]] == [job_id, job_id]
-    assert all(a.headers["connection"] == "close" for a in answers), "the next is another's"
-    assert (status, took < AT_ONCE) == (0, True), took
+    assert [a.status_code for a in responses] == [200, 200, 200]
+    drain_directive = Directive.from_json(responses[0].content)
+    assert (drain_directive.kind, drain_directive.seq) == (DirectiveKind.CARRY_ON, 0)
+    assert [a.json()["id"] for a in responses[1:]] == [job_id, job_id]
+    assert all(a.headers["connection"] == "close" for a in responses), "the next is another's"
+    assert (status, elapsed < AT_ONCE) == (0, True), elapsed
     assert api.said("error") == api.said("warning") == []
 
 
@@ -193,12 +193,12 @@ async def test_requests_that_outlast_the_drain_are_retryable(
         cancelling = Asked(http, "POST", cancel, world.key)
         await waiting.until(lambda: blocked(world.engine), bool)
         status = await api.end()
-        answer = await cancelling.answer
+        response = await cancelling.answer
 
-    assert (answer.status_code, status) == (503, 0)
-    assert answer.json()["error"]["code"] == "service_unavailable"
-    assert answer.headers["retry-after"] == "5"
-    assert answer.headers["x-request-id"].startswith("req-")
+    assert (response.status_code, status) == (503, 0)
+    assert response.json()["error"]["code"] == "service_unavailable"
+    assert response.headers["retry-after"] == "5"
+    assert response.headers["x-request-id"].startswith("req-")
     assert api.said("error") == []
     (line,) = api.said("warning")
     assert (line["event"], line["unanswered"], line["half_answered"]) == ("api.cut_off", 1, 0)
@@ -228,32 +228,32 @@ async def test_a_download_that_outlasts_the_drain_breaks_off(
     drain = Drain(Listener("postgresql://nowhere"))
     async with httpx.AsyncClient(timeout=TIMEOUT) as http:
         async with served(DrainMiddleware(download, drain), drain, seconds=0.2) as url:
-            answer = await http.send(http.build_request("GET", url), stream=True)
+            response = await http.send(http.build_request("GET", url), stream=True)
 
         with pytest.raises(httpx.TransportError):
-            await answer.aread()
+            await response.aread()
 
-    assert answer.status_code == 200
+    assert response.status_code == 200
     alerts = [r for r in caplog.records if r.levelno >= logging.WARNING]
     assert [(r.getMessage(), r.__dict__["half_answered"]) for r in alerts] == [("api.cut_off", 1)]
 
 
 async def test_a_request_cancelled_for_another_reason_is_not_answered() -> None:
-    began, drain = asyncio.Event(), Drain(Listener("postgresql://nowhere"))
+    started_event, drain = asyncio.Event(), Drain(Listener("postgresql://nowhere"))
 
     async def hang(scope: Scope, receive: Receive, send: Send) -> None:
-        began.set()
+        started_event.set()
         await asyncio.Event().wait()
 
     async with httpx.AsyncClient(
         transport=httpx.ASGITransport(DrainMiddleware(hang, drain))
     ) as http:
-        asking = asyncio.create_task(http.get("http://service"))
-        await began.wait()
-        asking.cancel()
+        request = asyncio.create_task(http.get("http://service"))
+        await started_event.wait()
+        request.cancel()
 
         with pytest.raises(asyncio.CancelledError):
-            await asking
+            await request
 
 
 async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(world: World) -> None:
@@ -261,10 +261,10 @@ async def test_a_long_poll_that_comes_when_the_drain_has_begun_does_not_wait(wor
     version = (await world.job(job_id))["version"]
     assert node.seat is not None
     world.parts.drain.begin_drain()
-    began = time.monotonic()
+    start = time.monotonic()
 
-    told = await node.hear()
+    directive = await node.hear()
     job = await world.call("GET", f"/v1/fine_tuning/jobs/{job_id}?wait=60&version={version}")
 
-    assert time.monotonic() - began < AT_ONCE
-    assert (told.kind, job.status_code) == (DirectiveKind.CARRY_ON, 200)
+    assert time.monotonic() - start < AT_ONCE
+    assert (directive.kind, job.status_code) == (DirectiveKind.CARRY_ON, 200)

@@ -19,10 +19,10 @@ async def test_a_wrong_key_is_an_authentication_error(world: World) -> None:
         served(make_app(world.parts)) as url,
         AsyncOpenAI(api_key="rk-wrong", base_url=f"{url}/v1", max_retries=0) as client,
     ):
-        with pytest.raises(openai.AuthenticationError) as refused:
+        with pytest.raises(openai.AuthenticationError) as error:
             await client.files.list()
 
-    assert (refused.value.code, refused.value.type) == ("invalid_api_key", "authentication_error")
+    assert (error.value.code, error.value.type) == ("invalid_api_key", "authentication_error")
 
 
 @pytest.mark.parametrize("authorization", [b"", b"Basic x", b"Bearer", "Bearer é".encode()])
@@ -31,16 +31,16 @@ async def test_no_key_is_refused_before_anything_is_looked_at(
 ) -> None:
     header = [(b"authorization", authorization)]
     for method, path in (("GET", JOBS), ("POST", JOBS), ("POST", "/v1/files")):
-        answer = await world.http.request(method, path, headers=header, content=b"{")
+        response = await world.http.request(method, path, headers=header, content=b"{")
 
-        assert (answer.status_code, answer.json()["error"]["code"]) == (401, "invalid_api_key")
+        assert (response.status_code, response.json()["error"]["code"]) == (401, "invalid_api_key")
 
 
 async def submit_beside(world: World, store: MemoryStore) -> httpx.Response:
     """Submit a job to a service with this store."""
     body = {"model": MODEL, "training_file": await world.upload()}
-    async with world.beside(store=store) as other:
-        return await other.call("POST", JOBS, json=body)
+    async with world.beside(store=store) as replica:
+        return await replica.call("POST", JOBS, json=body)
 
 
 async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -> None:
@@ -48,10 +48,10 @@ async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -
         async def read(self, *_: str, most: int = 0) -> tuple[bytes, str]:  # noqa: ARG002 - theirs
             raise StorageError("no route")
 
-    answer = await submit_beside(world, Away())
+    response = await submit_beside(world, Away())
 
-    assert (answer.status_code, answer.headers["retry-after"]) == (503, "5")
-    assert "no route" not in answer.text
+    assert (response.status_code, response.headers["retry-after"]) == (503, "5")
+    assert "no route" not in response.text
 
 
 @pytest.mark.parametrize(
@@ -71,35 +71,37 @@ async def test_a_store_that_does_not_answer_is_worth_another_try(world: World) -
 async def test_retryable_failures_are_separate_from_final_ones(
     world: World, statement: str, values: tuple[str, ...], expected: tuple[int, str | None]
 ) -> None:
-    done = []
+    finished = []
 
     class Asks(MemoryStore):
         async def read(self, *_: str, most: int = 0) -> tuple[bytes, str]:  # noqa: ARG002 - theirs
             async with world.engine.connect() as conn:
-                done.append(await conn.exec_driver_sql(statement, values or None))
+                finished.append(await conn.exec_driver_sql(statement, values or None))
             return b"", ""
 
-    answer = await submit_beside(world, Asks())
+    response = await submit_beside(world, Asks())
 
-    assert (answer.status_code, answer.headers.get("retry-after")) == expected
-    assert done == []
+    assert (response.status_code, response.headers.get("retry-after")) == expected
+    assert finished == []
 
 
 async def test_what_could_not_be_committed_is_never_answered_200(world: World) -> None:
     job = await world.submit()
     file = await world.upload()
-    answers: list[httpx.Response] = []
+    responses: list[httpx.Response] = []
     async with world.engine.begin() as conn:
         await conn.execute(text(_REFUSE))
         await conn.execute(text(_AT_COMMIT))
     try:
-        answers.append(await world.call("POST", f"{JOBS}/{job['id']}/cancel"))
-        answers.append(await world.call("POST", JOBS, json={"model": MODEL, "training_file": file}))
+        responses.append(await world.call("POST", f"{JOBS}/{job['id']}/cancel"))
+        responses.append(
+            await world.call("POST", JOBS, json={"model": MODEL, "training_file": file})
+        )
     finally:
         async with world.engine.begin() as conn:
             await conn.execute(text("drop function refuse cascade"))
 
-    assert [a.status_code for a in answers] == [500, 500]
+    assert [a.status_code for a in responses] == [500, 500]
     assert (await world.job(job["id"]))["status_reason"]["code"] != "cancelling"
     assert len((await world.call("GET", JOBS)).json()["data"]) == 1
 
@@ -122,8 +124,10 @@ async def test_a_database_that_goes_is_no_fault_of_the_body(world: World) -> Non
     body = await world.asked()
     event.listen(world.engine.sync_engine, "before_cursor_execute", lose_connection)
     try:
-        answer = await world.http.post(JOBS, json=body, headers={"authorization": f"Bearer {key}"})
+        response = await world.http.post(
+            JOBS, json=body, headers={"authorization": f"Bearer {key}"}
+        )
     finally:
         event.remove(world.engine.sync_engine, "before_cursor_execute", lose_connection)
 
-    assert answer.status_code == 503, answer.text
+    assert response.status_code == 503, response.text

@@ -77,21 +77,21 @@ def bodies() -> Iterator[tuple[str, str, str, bool]]:
             body = operation.get("requestBody")
             if body and operation["operationId"] not in OPEN:
                 is_json = "application/json" in body["content"]
-                plain = path.replace("{", "").replace("}", "")
-                yield operation["operationId"], method.upper(), plain, is_json
+                url = path.replace("{", "").replace("}", "")
+                yield operation["operationId"], method.upper(), url, is_json
 
 
 BODIES = [(name, method, path) for name, method, path, _ in bodies()]
 JSON = [(name, method, path) for name, method, path, is_json in bodies() if is_json]
 
 
-async def body(size: int, read: list[int]) -> AsyncIterator[bytes]:
-    """Yield a string in JSON of ``size`` bytes, in chunks; ``read``: how much of it was taken."""
+async def body(size: int, sizes: list[int]) -> AsyncIterator[bytes]:
+    """Yield a string in JSON of ``size`` bytes, in chunks; ``sizes``: how much of it was taken."""
     yield b'"'
-    for sent in range(1, size - 1, 1024):
-        piece = b"x" * min(1024, size - 1 - sent)
-        read.append(len(piece))
-        yield piece
+    for offset in range(1, size - 1, 1024):
+        chunk = b"x" * min(1024, size - 1 - offset)
+        sizes.append(len(chunk))
+        yield chunk
     yield b'"'
 
 
@@ -99,36 +99,36 @@ async def test_no_byte_of_a_body_is_read_before_the_key_is_known(world: World) -
     for key in ({}, {"authorization": "Bearer rk-of-nobody"}):
         headers = {"content-type": "application/json"} | key
         for name, method, path in BODIES:
-            read: list[int] = []
-            sent = body(10_000, read)
-            answer = await world.http.request(method, path, headers=headers, content=sent)
+            sizes: list[int] = []
+            content = body(10_000, sizes)
+            response = await world.http.request(method, path, headers=headers, content=content)
 
-            assert (answer.status_code, read) == (401, []), name
+            assert (response.status_code, sizes) == (401, []), name
 
 
 async def test_a_body_in_json_has_64_kib_where_no_more_is_needed(world: World) -> None:
     headers = {"content-type": "application/json"}
     for name, method, path in JSON:
-        most = LONG_BODY if name in LONG else USUAL_BODY
-        fits = await world.call(method, path, headers=headers, content=body(most, []))
-        read: list[int] = []
-        refused = await world.call(method, path, headers=headers, content=body(2 * most, read))
+        limit = LONG_BODY if name in LONG else USUAL_BODY
+        accepted = await world.call(method, path, headers=headers, content=body(limit, []))
+        sizes: list[int] = []
+        response = await world.call(method, path, headers=headers, content=body(2 * limit, sizes))
 
-        assert fits.status_code != 413, name
-        assert refused.status_code == 413, name
-        assert sum(read) <= most + 2048, name
+        assert accepted.status_code != 413, name
+        assert response.status_code == 413, name
+        assert sum(sizes) <= limit + 2048, name
 
 
 async def test_a_key_beyond_its_rate_limit_gets_429_with_retry_after(world: World) -> None:
-    async with world.beside(rates=RateLimits(1)) as small:
-        first = await small.call("GET", "/v1/files")
-        second = await small.call("GET", "/v1/files")
+    async with world.beside(rates=RateLimits(1)) as limited:
+        first = await limited.call("GET", "/v1/files")
+        second = await limited.call("GET", "/v1/files")
 
     assert (first.status_code, second.status_code) == (200, 429)
-    told = {name: first.headers[name] for name in first.headers if "ratelimit" in name}
-    assert told.pop("ratelimit").startswith('"requests";r=0;t=')
-    assert told.pop("x-ratelimit-reset-requests").endswith("s")
-    assert told == {
+    rate_headers = {name: first.headers[name] for name in first.headers if "ratelimit" in name}
+    assert rate_headers.pop("ratelimit").startswith('"requests";r=0;t=')
+    assert rate_headers.pop("x-ratelimit-reset-requests").endswith("s")
+    assert rate_headers == {
         "ratelimit-policy": '"requests";q=1;w=60',
         "x-ratelimit-limit-requests": "1",
         "x-ratelimit-remaining-requests": "0",
@@ -140,34 +140,36 @@ async def test_a_key_beyond_its_rate_limit_gets_429_with_retry_after(world: Worl
 
 
 async def test_each_request_of_a_key_is_counted_once_and_no_other(world: World) -> None:
-    async with world.beside(rates=RateLimits(1)) as small:
+    async with world.beside(rates=RateLimits(1)) as limited:
         for _ in range(3):
-            stranger = await replace(small, key="rk-of-nobody").call("GET", "/v1/files")
-            assert stranger.status_code == 401
-            assert "ratelimit" not in stranger.headers
-            assert (await small.http.get("/livez")).status_code == 200
-        answers = [await small.call("POST", "/v1/api_keys", json={"name": "once"})]  # has a body
-        other = replace(small, key=await world.other_key("tests"))
-        answers.append(await other.call("GET", "/v1/files"))
+            unauthorized = await replace(limited, key="rk-of-nobody").call("GET", "/v1/files")
+            assert unauthorized.status_code == 401
+            assert "ratelimit" not in unauthorized.headers
+            assert (await limited.http.get("/livez")).status_code == 200
+        responses = [
+            await limited.call("POST", "/v1/api_keys", json={"name": "once"})
+        ]  # has a body
+        other_client = replace(limited, key=await world.other_key("tests"))
+        responses.append(await other_client.call("GET", "/v1/files"))
 
-    assert [answer.status_code for answer in answers] == [200, 200]
+    assert [response.status_code for response in responses] == [200, 200]
 
 
 async def test_more_requests_than_pooled_connections_are_served(world: World) -> None:
     job = await world.submit()
 
     async with asyncio.timeout(25):  # the pool would give up after 30 s
-        shown = await asyncio.gather(*(world.job(job["id"]) for _ in range(60)))
+        views = await asyncio.gather(*(world.job(job["id"]) for _ in range(60)))
 
-    assert {s["id"] for s in shown} == {job["id"]}
+    assert {s["id"] for s in views} == {job["id"]}
 
 
 async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(world: World) -> None:
     job = await world.submit()
     path = f"/v1/fine_tuning/jobs/{job['id']}"
-    large = {"model": "m", "training_file": "f", "metadata": {"k": "x" * 100_000}}
+    large_body = {"model": "m", "training_file": "f", "metadata": {"k": "x" * 100_000}}
     form: dict[str, Any] = {"files": {"file": ("a", b"{}")}, "data": {"purpose": "fine-tune"}}
-    asked: dict[WorkKind, list[tuple[str, str, dict[str, Any]]]] = {
+    requests_by_kind: dict[WorkKind, list[tuple[str, str, dict[str, Any]]]] = {
         WorkKind.POLL: [
             ("GET", f"{path}/stream", {}),
             ("GET", f"{path}/events/stream", {}),
@@ -178,18 +180,20 @@ async def test_a_project_has_so_many_uploads_polls_and_large_bodies_at_once(worl
             ("POST", "/v1/uploads/upload-1/complete", {"json": {"part_ids": ["part-1"]}}),
         ],
         WorkKind.PART: [("POST", "/v1/uploads/upload-1/parts", {"files": {"data": ("a", b"{}")}})],
-        WorkKind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large})],
+        WorkKind.LONG_BODY: [("POST", "/v1/fine_tuning/jobs", {"json": large_body})],
     }
     async with world.engine.connect() as conn:
         project = await keys.find_project_id(conn, "tests")
-    async with world.beside(concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))) as small:
-        for kind, requests in asked.items():
-            for method, url, more in requests:
-                with small.parts.concurrency.slot(kind, project):
-                    refused = await small.call(method, url, **more)
+    async with world.beside(concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))) as limited:
+        for kind, requests in requests_by_kind.items():
+            for method, url, options in requests:
+                with limited.parts.concurrency.slot(kind, project):
+                    response = await limited.call(method, url, **options)
 
-                assert (refused.status_code, refused.headers.get("retry-after")) == (429, "5"), url
-                assert kind.value in refused.json()["error"]["message"]
+                assert (response.status_code, response.headers.get("retry-after")) == (429, "5"), (
+                    url
+                )
+                assert kind.value in response.json()["error"]["message"]
 
 
 async def test_what_has_ended_gives_its_place_back(world: World) -> None:
@@ -197,10 +201,10 @@ async def test_what_has_ended_gives_its_place_back(world: World) -> None:
     path = f"/v1/fine_tuning/jobs/{job['id']}"
     assert (await world.call("POST", f"{path}/cancel")).status_code == 200
     await world.tick(3)
-    async with world.beside(concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))) as small:
+    async with world.beside(concurrency=ConcurrencyLimits(dict.fromkeys(WorkKind, 1))) as limited:
         for _ in range(2):
-            assert (await small.call("GET", f"{path}/stream")).text.rstrip().endswith("[DONE]")
-            assert await small.upload()
+            assert (await limited.call("GET", f"{path}/stream")).text.rstrip().endswith("[DONE]")
+            assert await limited.upload()
 
 
 def test_projects_do_not_take_each_others_places() -> None:

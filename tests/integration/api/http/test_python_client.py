@@ -20,57 +20,57 @@ from trainer.contract import log_path
 @pytest.fixture
 async def url(world: World) -> AsyncIterator[str]:
     """Yield a served world."""
-    async with served(make_app(world.parts)) as found:
-        yield found
+    async with served(make_app(world.parts)) as base_url:
+        yield base_url
 
 
 async def test_a_job_is_planned_created_and_waited_for(world: World, url: str) -> None:
     async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
         file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
-        asked = {"model": MODEL, "training_file": file.id}
-        plan = await client.jobs.plan(**asked)
-        job = await client.jobs.create(**asked, plan=plan.id)
-        seen: list[str] = []
-        waiting = asyncio.create_task(
-            client.jobs.wait(job.id, timeout=120, on_change=lambda j: seen.append(j.phase))
+        options = {"model": MODEL, "training_file": file.id}
+        plan = await client.jobs.plan(**options)
+        job = await client.jobs.create(**options, plan=plan.id)
+        requests: list[str] = []
+        waiter = asyncio.create_task(
+            client.jobs.wait(job.id, timeout=120, on_change=lambda j: requests.append(j.phase))
         )
         await world.tick()
         await client.fine_tuning.jobs.cancel(job.id)
         await world.tick(3)
-        over = await waiting
+        finished = await waiter
 
         assert float(plan.chosen.cost_p50) > 0
-        assert (over.status, over.cost.final) == ("cancelled", True)
-        assert seen
-        assert (await client.jobs.cost(job.id)).spent == over.cost.spent
+        assert (finished.status, finished.cost.final) == ("cancelled", True)
+        assert requests
+        assert (await client.jobs.cost(job.id)).spent == finished.cost.spent
 
 
 async def test_waiting_outlives_a_service_that_is_away_and_ends_at_a_pause(world: World) -> None:
     """A proxy answers in place of the service, which is being replaced."""
     job = (await world.submit())["id"]
-    app, away, missed = make_app(world.parts), asyncio.Event(), asyncio.Event()
+    app, disconnected, lost_notice = make_app(world.parts), asyncio.Event(), asyncio.Event()
 
     async def proxy(scope: Scope, receive: Receive, send: Send) -> None:
-        if not away.is_set():
+        if not disconnected.is_set():
             await app(scope, receive, send)
             return
-        missed.set()
+        lost_notice.set()
         await PlainTextResponse("bad gateway", 502)(scope, receive, send)
 
     async with (
         served(proxy) as url,
         rekindle.AsyncClient(api_key=world.key, base_url=url, timeout=3) as client,
     ):
-        found = asyncio.create_task(client.jobs.wait(job, timeout=120))
+        waiter = asyncio.create_task(client.jobs.wait(job, timeout=120))
         stopped = asyncio.create_task(client.jobs.wait(job))
         await asyncio.sleep(0)
         stopped.cancel()
-        away.set()
-        await asyncio.wait_for(missed.wait(), 20)
-        away.clear()
+        disconnected.set()
+        await asyncio.wait_for(lost_notice.wait(), 20)
+        disconnected.clear()
         assert (await client.jobs.pause(job)).id == job
         await world.tick(2)
-        paused = await found
+        paused = await waiter
 
         assert (paused.status, paused.phase) == ("queued", "paused")
         with pytest.raises(asyncio.CancelledError):
@@ -86,16 +86,16 @@ async def test_a_short_time_out_of_the_client_makes_no_storm_of_requests(world: 
         served(make_app(world.parts)) as url,
         rekindle.AsyncClient(api_key=world.key, base_url=url).with_options(timeout=3) as client,
     ):
-        sent: list[object] = []
+        requests: list[object] = []
 
         async def note(request: object) -> None:
-            sent.append(request)
+            requests.append(request)
 
         client._client.event_hooks["request"].append(note)
         with pytest.raises(TimeoutError, match="has not ended yet"):
             await client.jobs.wait(job, timeout=1.5)
 
-    assert len(sent) <= 3
+    assert len(requests) <= 3
 
 
 async def test_a_log_is_read_in_pieces_of_whole_characters(world: World, url: str) -> None:
@@ -105,23 +105,23 @@ async def test_a_log_is_read_in_pieces_of_whole_characters(world: World, url: st
         (attempt,) = await client.jobs.attempts(job)
         text = "Größe\n" * 3
         await world.store.write(job, log_path(attempt.id, 0), text.encode())
-        read = "".join([piece async for piece in client.jobs.logs(job)])
+        log = "".join([chunk async for chunk in client.jobs.logs(job)])
 
-    assert read == text
+    assert log == text
 
 
 async def test_a_create_names_an_idempotency_key_by_itself(world: World, url: str) -> None:
     async with rekindle.AsyncClient(api_key=world.key, base_url=url) as client:
         file = await client.files.create(file=("t.jsonl", DATASET), purpose="fine-tune")
-        sent: list[str | None] = []
+        requests: list[str | None] = []
 
         async def note(request: object) -> None:
-            sent.append(request.headers.get("idempotency-key"))  # type: ignore[attr-defined]  # httpx's
+            requests.append(request.headers.get("idempotency-key"))  # type: ignore[attr-defined]  # httpx's
 
         client._client.event_hooks["request"].append(note)
         await client.jobs.create(model=MODEL, training_file=file.id)
 
-    assert sent[0]
+    assert requests[0]
 
 
 async def test_the_synchronous_client_does_the_same(world: World, url: str) -> None:
@@ -129,13 +129,13 @@ async def test_the_synchronous_client_does_the_same(world: World, url: str) -> N
 
     def use() -> tuple[str, int, str]:
         with rekindle.Client(api_key=world.key, base_url=f"{url}/v1/") as client:
-            shown = client.jobs.retrieve(job, timeout=9, extra_headers={"prefer": "wait=0"})
-            listed = client.jobs.list(limit=1).data[0].id
-            return shown.phase, len(client.jobs.attempts(job)), listed
+            job_view = client.jobs.retrieve(job, timeout=9, extra_headers={"prefer": "wait=0"})
+            first_id = client.jobs.list(limit=1).data[0].id
+            return job_view.phase, len(client.jobs.attempts(job)), first_id
 
-    phase, attempts, listed = await asyncio.to_thread(use)
+    phase, attempts, first_id = await asyncio.to_thread(use)
 
-    assert (attempts, listed) == (1, job)
+    assert (attempts, first_id) == (1, job)
     assert phase
 
 

@@ -21,9 +21,9 @@ LISTS = [
 ]
 
 
-def check_refusal(answer: httpx.Response, code: str, param: str) -> str:
-    error: dict[str, Any] = answer.json()["error"]
-    assert (answer.status_code, error["code"], error["param"]) == (400, code, param), error
+def check_refusal(response: httpx.Response, code: str, param: str) -> str:
+    error: dict[str, Any] = response.json()["error"]
+    assert (response.status_code, error["code"], error["param"]) == (400, code, param), error
     return str(error["message"])
 
 
@@ -31,24 +31,24 @@ async def test_an_unknown_member_is_refused_by_every_route_of_ours(world: World)
     job = await world.submit()
     file, paths = job["training_file"], make_app(world.parts).openapi()["paths"]
     routes = [(verb, path) for path, verbs in paths.items() for verb in verbs]
-    ours = [(verb, path) for verb, path in routes if path.startswith("/v1/")]
+    operations = [(verb, path) for verb, path in routes if path.startswith("/v1/")]
 
-    for verb, path in ours:
-        where = path.replace("{job_id}", job["id"]).replace("{file_id}", file)
-        answer = await world.call(verb.upper(), where, params={"limti": "5"})
+    for verb, path in operations:
+        url = path.replace("{job_id}", job["id"]).replace("{file_id}", file)
+        response = await world.call(verb.upper(), url, params={"limti": "5"})
         assert "limti: unknown query parameter" in check_refusal(
-            answer, "unknown_parameter", "limti"
+            response, "unknown_parameter", "limti"
         ), path
 
-    assert len(ours) > 15
+    assert len(operations) > 15
 
 
 async def test_a_bad_limit_is_refused_on_every_list_and_a_huge_one_is_cut(world: World) -> None:
     job = (await world.submit())["id"]
     for path in LISTS:
         for limit in ("0", "-1", "x", "1.5", "", "1e3"):
-            answer = await world.call("GET", path.replace("ID", job), params={"limit": limit})
-            assert "limit" in check_refusal(answer, "invalid_value", "limit"), path
+            response = await world.call("GET", path.replace("ID", job), params={"limit": limit})
+            assert "limit" in check_refusal(response, "invalid_value", "limit"), path
         huge = await world.call("GET", path.replace("ID", job), params={"limit": 10**30})
         assert huge.status_code == 200, path
 
@@ -57,29 +57,29 @@ async def test_an_unknown_cursor_is_refused_on_every_list(world: World) -> None:
     job = (await world.submit())["id"]
     for path in LISTS:
         for cursor in ("nothing", ""):
-            answer = await world.call("GET", path.replace("ID", job), params={"after": cursor})
-            assert "without `after`" in check_refusal(answer, "unknown_cursor", "after"), path
+            response = await world.call("GET", path.replace("ID", job), params={"after": cursor})
+            assert "without `after`" in check_refusal(response, "unknown_cursor", "after"), path
 
 
 async def test_a_list_by_metadata_is_paged_like_any_other(world: World) -> None:
-    made = []
+    job_ids = []
     for metadata in ({"team": "a", "n": "1"}, {"team": "a"}, {"n": "1", "team": "a"}, None):
         world.clock.advance(seconds=1)
-        made.append((await world.submit(metadata=metadata))["id"])
-    *mine, bare = made
+        job_ids.append((await world.submit(metadata=metadata))["id"])
+    *labelled, unlabelled = job_ids
 
     async def ids(**params: object) -> tuple[list[str], bool]:
-        answer = (await world.call("GET", JOBS, params=params)).json()
-        return [job["id"] for job in answer["data"]], answer["has_more"]
+        response = (await world.call("GET", JOBS, params=params)).json()
+        return [job["id"] for job in response["data"]], response["has_more"]
 
-    assert await ids() == ([bare, *reversed(mine)], False)
-    assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([mine[2], mine[1]], True)
-    assert await ids(**{"metadata[team]": "a", "after": mine[1]}) == ([mine[0]], False)
-    both = {"metadata[team]": "a", "metadata[n]": "1"}
-    assert await ids(**both) == ([mine[2], mine[0]], False)
-    assert await ids(**both | {"metadata[n]": "2"}) == ([], False)
+    assert await ids() == ([unlabelled, *reversed(labelled)], False)
+    assert await ids(**{"metadata[team]": "a", "limit": 2}) == ([labelled[2], labelled[1]], True)
+    assert await ids(**{"metadata[team]": "a", "after": labelled[1]}) == ([labelled[0]], False)
+    first_page_params = {"metadata[team]": "a", "metadata[n]": "1"}
+    assert await ids(**first_page_params) == ([labelled[2], labelled[0]], False)
+    assert await ids(**first_page_params | {"metadata[n]": "2"}) == ([], False)
     for empty in ("null", ""):  # OpenAI's Node client writes null as an empty value
-        assert await ids(metadata=empty) == ([bare], False)
+        assert await ids(metadata=empty) == ([unlabelled], False)
 
 
 def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
@@ -88,7 +88,7 @@ def test_no_request_takes_a_thread_for_what_it_depends_on() -> None:
     routes = [r for m in modules for r in m.router.routes if isinstance(r, APIRoute)]
 
     def blocking(dependant: Dependant) -> list[object]:
-        inner = [call for part in dependant.dependencies for call in blocking(part)]
+        inner = [call for dependency in dependant.dependencies for call in blocking(dependency)]
         call = dependant.call
         function = call if inspect.isroutine(call) else type(call).__call__
         is_async = inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function)
@@ -104,9 +104,9 @@ async def test_a_trailing_slash_is_answered_and_head_as_get_without_the_body(wor
     job = (await world.submit())["id"]
     file = await world.upload()
     for path in ("/v1/models", f"{JOBS}/{job}", f"/v1/files/{file}/content", "/livez"):
-        got, head = await world.call("GET", path), await world.call("HEAD", path)
+        get_response, head = await world.call("GET", path), await world.call("HEAD", path)
         assert (head.status_code, head.content) == (200, b"")
-        assert head.headers["content-length"] == got.headers["content-length"]
+        assert head.headers["content-length"] == get_response.headers["content-length"]
     assert (await world.call("HEAD", f"{JOBS}/{job}/cancel")).status_code == 405
 
 
@@ -118,9 +118,9 @@ async def test_a_method_that_a_url_lacks_is_answered_with_all_that_it_has(world:
         f"{JOBS}/j/cancel": "POST",
     }
     for path, methods in allowed.items():
-        answer = await world.call("PUT", path)
-        assert (answer.status_code, answer.headers["allow"]) == (405, methods)
-        assert methods in answer.json()["error"]["message"]
+        response = await world.call("PUT", path)
+        assert (response.status_code, response.headers["allow"]) == (405, methods)
+        assert methods in response.json()["error"]["message"]
 
 
 async def test_a_file_of_a_job_that_is_asked_to_end_can_be_deleted(world: World) -> None:

@@ -57,33 +57,33 @@ GRADERS = [
 
 async def test_a_valid_grader_is_answered_as_it_was_sent(world: World) -> None:
     for grader in GRADERS:
-        answer = await world.call("POST", VALIDATE, json={"grader": grader})
+        response = await world.call("POST", VALIDATE, json={"grader": grader})
 
-        assert (answer.status_code, answer.json()) == (200, {"grader": grader})
+        assert (response.status_code, response.json()) == (200, {"grader": grader})
 
 
 async def test_the_service_grades_as_a_training_run_does(world: World, tmp_path: Path) -> None:
     item = {name: value for name, value in ITEM.items() if name != "messages"}
     for grader in GRADERS:
-        made = make_grader(json.dumps(grader), tmp_path)
-        (expected,) = made.grade([ModelAnswer(SAMPLE, item)])
+        built_grader = make_grader(json.dumps(grader), tmp_path)
+        (expected,) = built_grader.grade([ModelAnswer(SAMPLE, item)])
 
-        told = await run(world, grader)
+        result = await run(world, grader)
 
-        assert told["reward"] == expected.score, grader
-        assert (told["metadata"]["errors"]["details"] or "") == expected.error
+        assert result["reward"] == expected.score, grader
+        assert (result["metadata"]["errors"]["details"] or "") == expected.error
         rewards = {name: part.score for name, part in expected.parts.items()}
-        assert told["sub_rewards"] == told["metadata"]["scores"] == rewards
+        assert result["sub_rewards"] == result["metadata"]["scores"] == rewards
 
 
 async def test_the_answer_is_openais(world: World) -> None:
-    both = multi("check + 2 * exact", check=CHECK, exact=EXACT)
+    combined = multi("check + 2 * exact", check=CHECK, exact=EXACT)
 
-    told = await run(world, both)
+    result = await run(world, combined)
 
-    seconds = told["metadata"].pop("execution_time")
+    seconds = result["metadata"].pop("execution_time")
     assert 0 <= seconds < 60
-    assert told == {
+    assert result == {
         "reward": 3.0,
         "metadata": {
             "name": "all",
@@ -114,23 +114,23 @@ async def test_the_answer_is_openais(world: World) -> None:
 
 
 async def test_a_grader_error_has_its_kind_and_details(world: World) -> None:
-    gone = CHECK | {"input": "{{ item.gone }}"}
+    missing_field = CHECK | {"input": "{{ item.gone }}"}
     cases: list[tuple[Json, str, set[str]]] = [
         (CHECK | {"reference": "{{item.gone}}"}, SAMPLE, {"invalid_variable_error"}),
         (CHECK, "no JSON", {"sample_parse_error"}),
         (multi("1 / (a - 1)", a=CHECK), SAMPLE, {"formula_parse_error"}),
         (
-            multi("a + b", a=CHECK, b=gone),
+            multi("a + b", a=CHECK, b=missing_field),
             "no JSON",
             {"sample_parse_error", "invalid_variable_error"},
         ),
     ]
-    for grader, sample, wrong in cases:
-        answer = await run(world, grader, sample)
+    for grader, sample, reason in cases:
+        response = await run(world, grader, sample)
 
-        errors = answer["metadata"]["errors"]
-        assert answer["reward"] == 0.0
-        assert {name for name, value in errors.items() if value is True} == wrong
+        errors = response["metadata"]["errors"]
+        assert response["reward"] == 0.0
+        assert {name for name, value in errors.items() if value is True} == reason
         assert errors["details"]
 
 
@@ -139,28 +139,28 @@ async def test_slow_graders_are_stopped_and_delay_no_request(world: World) -> No
     tries = GraderProcess(cpu_seconds=1, seconds=250.0)
     texts = ["abcdefgh" * 60_000, "hgfedcba" * 60_000]
     similar = comparing("text_similarity", evaluation_metric="fuzzy_match", input=texts[0])
-    slow = asyncio.gather(
+    grading = asyncio.gather(
         tries.run(similar | {"reference": texts[1]}, "", {}),
         tries.run(similar | {"reference": texts[1][1:]}, "", {}),
         return_exceptions=True,
     )
     longest = 0.0
-    while not slow.done():
-        began = time.monotonic()
+    while not grading.done():
+        start = time.monotonic()
         assert (await world.http.get("/livez")).status_code == 200
-        longest = max(longest, time.monotonic() - began)
+        longest = max(longest, time.monotonic() - start)
         await asyncio.sleep(0)
 
-    codes = [getattr(error, "code", error) for error in await slow]
+    codes = [getattr(error, "code", error) for error in await grading]
     assert codes == ["grader_too_slow"] * 2
     assert longest < 5
 
 
 async def run(world: World, grader: Json, sample: str = SAMPLE) -> Json:
-    answer = await world.call("POST", RUN, json=body(grader, sample))
-    assert answer.status_code == 200, answer.text
-    told: Json = answer.json()
-    return told
+    response = await world.call("POST", RUN, json=body(grader, sample))
+    assert response.status_code == 200, response.text
+    result: Json = response.json()
+    return result
 
 
 def body(grader: Json, sample: str = SAMPLE) -> Json:

@@ -40,9 +40,9 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     phases = []
 
     async def look(at: str) -> Json:
-        shown = await world.job(at)
-        phases.append((shown["phase"], shown["status_reason"]["code"]))
-        return shown
+        view = await world.job(at)
+        phases.append((view["phase"], view["status_reason"]["code"]))
+        return view
 
     job = await world.submit()
     await look(job["id"])
@@ -56,14 +56,14 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
     await commit(world, job["id"], committed(4, number, "stop"))
     await say_all(nodes, NodePhase.STOPPED, number, step=4)
     await world.attempts.run_once()
-    told = await look(job["id"])
+    recovering = await look(job["id"])
     await world.jobs.run_once()
     await look(job["id"])
-    again = await boot(world, job["id"])
+    new_nodes = await boot(world, job["id"])
     await world.tick()
     await look(job["id"])
-    number = await train(world, again, step=5)
-    done = await look(job["id"])
+    number = await train(world, new_nodes, step=5)
+    resumed = await look(job["id"])
 
     assert phases == [
         ("validating", "validating"),
@@ -75,12 +75,12 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
         ("loading", "loading"),
         ("training", "training"),
     ]
-    assert told["status_reason"]["message"] == (
+    assert recovering["status_reason"]["message"] == (
         "1 of 2 machines was evicted in eastus with notice; looking for machines to go on from "
         "step 4."
     )
-    assert done["latest_checkpoint"]["step_number"] == 4
-    assert done["progress"]["lost_steps"] == 0
+    assert resumed["latest_checkpoint"]["step_number"] == 4
+    assert resumed["progress"]["lost_steps"] == 0
 
 
 async def test_refused_capacity_is_shown_with_place_count_and_next_try(world: World) -> None:
@@ -88,25 +88,25 @@ async def test_refused_capacity_is_shown_with_place_count_and_next_try(world: Wo
     job = await world.submit()
     await world.tick(10, seconds=20)
 
-    shown = await world.job(job["id"])
+    view = await world.job(job["id"])
 
-    told = shown["status_reason"]
-    assert (shown["status"], shown["phase"], told["code"]) == (
+    reason = view["status_reason"]
+    assert (view["status"], view["phase"], reason["code"]) == (
         *("queued", "waiting_capacity", "no_capacity"),
     )
-    assert f"no capacity for 2 or more machines of {SPOT}: " in told["message"]
-    assert "refused 2 times in a row since 12:0" in told["message"]
-    next_try = f"{datetime.fromtimestamp(told['next_try_at'], UTC):%H:%M:%S} UTC"
-    assert f"The next request is at {next_try}" in told["message"]
+    assert f"no capacity for 2 or more machines of {SPOT}: " in reason["message"]
+    assert "refused 2 times in a row since 12:0" in reason["message"]
+    next_try = f"{datetime.fromtimestamp(reason['next_try_at'], UTC):%H:%M:%S} UTC"
+    assert f"The next request is at {next_try}" in reason["message"]
 
     await world.tick(24, seconds=20)
-    later = (await world.job(job["id"]))["status_reason"]
-    (listed,) = (await world.call("GET", JOBS)).json()["data"]
+    later_reason = (await world.job(job["id"]))["status_reason"]
+    (listed_job,) = (await world.call("GET", JOBS)).json()["data"]
 
-    later_try = f"{datetime.fromtimestamp(later['next_try_at'], UTC):%H:%M:%S} UTC"
-    assert f"The next request is at {later_try}" in later["message"]
-    assert shown["created_at"] <= later["since"] == told["since"] < told["next_try_at"]
-    assert listed["status_reason"] == later
+    later_try = f"{datetime.fromtimestamp(later_reason['next_try_at'], UTC):%H:%M:%S} UTC"
+    assert f"The next request is at {later_try}" in later_reason["message"]
+    assert view["created_at"] <= later_reason["since"] == reason["since"] < reason["next_try_at"]
+    assert listed_job["status_reason"] == later_reason
 
     world.clock.advance(seconds=3600)
     overdue = (await world.job(job["id"]))["status_reason"]["next_try_at"]
@@ -135,7 +135,7 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
     before = (await world.job(job))["progress"]
     await say_all(nodes, NodePhase.FAILED, number, step=11, error="killed")
     await world.tick()
-    between = await world.job(job)
+    job_between = await world.job(job)
     second = await train(world, nodes, step=6)
 
     after = (await world.job(job))["progress"]
@@ -154,8 +154,8 @@ async def test_progress_tells_speed_loss_epoch_and_what_was_lost(world: World) -
         **dict.fromkeys(("margin", "reward", "kl", "answer_tokens")),
         "lost_steps": 0,
     }
-    progress = between["progress"]
-    assert (progress["step"], progress["lost_steps"], between["phase"]) == (5, 6, "loading")
+    progress = job_between["progress"]
+    assert (progress["step"], progress["lost_steps"], job_between["phase"]) == (5, 6, "loading")
     assert (after["step"], after["lost_steps"], after["loss"]) == (6, 6, 2.0)
     assert (attempt["lost_steps"], attempt["last_step"]) == (6, 11)
 
@@ -168,14 +168,14 @@ async def test_steps_lost_without_notice_are_counted_once_for_job_and_attempt(wo
     await world.tick()
     await say_all(nodes, NodePhase.STOPPED, number, step=9)
     await world.tick(2)
-    again = await boot(world, job)
-    await train(world, again, step=5)
+    new_nodes = await boot(world, job)
+    await train(world, new_nodes, step=5)
 
-    shown, tried = await world.job(job), await world.attempts_of(job)
+    view, attempts = await world.job(job), await world.attempts_of(job)
 
-    assert shown["progress"]["lost_steps"] == 5 == sum(a["lost_steps"] for a in tried)
-    assert tried[0]["evicted"] == {"noticed": 0, "unnoticed": 1}
-    assert tried[0]["reason"].endswith("without notice.")
+    assert view["progress"]["lost_steps"] == 5 == sum(a["lost_steps"] for a in attempts)
+    assert attempts[0]["evicted"] == {"noticed": 0, "unnoticed": 1}
+    assert attempts[0]["reason"].endswith("without notice.")
 
 
 async def test_a_job_says_since_when_it_loads_and_takes_its_first_step(world: World) -> None:
@@ -208,15 +208,15 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
     now = world.clock().timestamp()
     number = await train(world, nodes, step=3)
     spans = tuple(
-        Span(name=name, started_at=now + begin, ended_at=now + begin + 0.5)
-        for name, begin in (("fetch_inputs", 15), ("load_model", 17), ("first_step", 18))
+        Span(name=name, started_at=now + started_at, ended_at=now + started_at + 0.5)
+        for name, started_at in (("fetch_inputs", 15), ("load_model", 17), ("first_step", 18))
     )
     await nodes[0].say(NodePhase.RUNNING, number, step=3, spans=spans)
     await evict_second_machine(world, nodes, number, step=4)
     await world.tick(20)
 
     attempt = (await world.attempts_of(job["id"]))[0]
-    one = await world.get(f"{JOBS}/{job['id']}/attempts/1")
+    first_attempt = await world.get(f"{JOBS}/{job['id']}/attempts/1")
 
     entries = {e["name"]: e for e in attempt["timeline"]}
     order = [e["name"] for e in attempt["timeline"]]
@@ -231,7 +231,7 @@ async def test_an_attempt_shows_what_its_time_went_into(world: World) -> None:
     assert (attempt["steps"], attempt["lost_steps"]) == (4, 0)
     assert attempt["evicted"] == {"noticed": 1, "unnoticed": 0}
     assert attempt["reason"] == "1 of 2 instances evicted after notice."
-    assert one == attempt
+    assert first_attempt == attempt
 
 
 async def test_a_page_of_jobs_takes_one_query(

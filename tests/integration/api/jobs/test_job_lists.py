@@ -14,24 +14,24 @@ SUMMARY = "/v1/fine_tuning/summary"
 
 async def names(world: World, **params: object) -> list[str]:
     """Suffixes of the whole list, read in pages of two."""
-    found: list[str] = []
+    ids: list[str] = []
     while True:
         page = await world.get(JOBS, **{"limit": 2} | params)
-        found += [job["user_provided_suffix"] for job in page["data"]]
+        ids += [job["user_provided_suffix"] for job in page["data"]]
         if not page["has_more"]:
-            return found
+            return ids
         params["after"] = page["last_id"]
 
 
 @pytest.fixture
 async def jobs(world: World) -> dict[str, str]:
     """Ids of five jobs by their suffix, made in the order of the alphabet's end to its begin."""
-    made = {}
+    ids_by_name = {}
     for name in ("delta", "charlie", "bravo", "alpha", "echo"):
         world.clock.advance(seconds=1)
         team = {"team": f"Team {name[0].upper()}_1%"}
-        made[name] = str((await world.submit(suffix=name, metadata=team))["id"])
-    return made
+        ids_by_name[name] = str((await world.submit(suffix=name, metadata=team))["id"])
+    return ids_by_name
 
 
 async def update(world: World, job_id: str, assignment: str) -> None:
@@ -62,8 +62,8 @@ async def test_jobs_are_ordered_by_what_they_cost(world: World) -> None:
         await boot(world, job)
 
     dear_first = await names(world, sort="cost")
-    answer = await world.call("GET", JOBS, params={"sort": "cost"})
-    costs = [float(job["cost"]["spent"]) for job in answer.json()["data"]]
+    response = await world.call("GET", JOBS, params={"sort": "cost"})
+    costs = [float(job["cost"]["spent"]) for job in response.json()["data"]]
 
     assert dear_first == ["first", "second", "third"]
     assert costs == sorted(costs, reverse=True)
@@ -81,16 +81,16 @@ async def test_jobs_are_found_by_status_and_phases(world: World, jobs: dict[str,
     assert await names(world, status="queued", phase="paused") == ["bravo"]
     assert await names(world, status="succeeded", phase="paused") == []
     assert len(await names(world, phase="waiting")) == 3
-    listed = (await world.call("GET", JOBS)).json()["data"]
-    assert {job["estimated_finish"] for job in listed} == {None}, "none trains"
+    listed_jobs = (await world.call("GET", JOBS)).json()["data"]
+    assert {job["estimated_finish"] for job in listed_jobs} == {None}, "none trains"
 
 
 async def test_jobs_are_found_by_a_part_of_their_texts(world: World, jobs: dict[str, str]) -> None:
-    everything = ["echo", "alpha", "bravo", "charlie", "delta"]
-    found = {"LPH": ["alpha"], "c_1%": ["charlie"], "%": everything, "tiny-llama": everything}
-    found |= {"nothing": [], jobs["delta"][4:]: ["delta"]}
+    all_names = ["echo", "alpha", "bravo", "charlie", "delta"]
+    matches = {"LPH": ["alpha"], "c_1%": ["charlie"], "%": all_names, "tiny-llama": all_names}
+    matches |= {"nothing": [], jobs["delta"][4:]: ["delta"]}
 
-    assert {search: await names(world, search=search) for search in found} == found
+    assert {search: await names(world, search=search) for search in matches} == matches
 
 
 async def test_a_summary_counts_jobs_money_and_evictions(world: World) -> None:
@@ -101,9 +101,9 @@ async def test_a_summary_counts_jobs_money_and_evictions(world: World) -> None:
     await nodes[0].notice(number, 5)
     await world.tick(12)
     evicted = await world.get(SUMMARY)
-    theirs = await replace(world, key=await world.other_key()).get(SUMMARY)
+    other_summary = await replace(world, key=await world.other_key()).get(SUMMARY)
 
-    assert theirs["jobs"] == 0
+    assert other_summary["jobs"] == 0
     assert (empty["jobs"], empty["per_hour"], empty["today"]["evictions"]) == (0, "0.0000", 0)
     assert running["phases"] | {"training": 0} == empty["phases"]
     assert (running["jobs"], running["phases"]["training"]) == (1, 1)

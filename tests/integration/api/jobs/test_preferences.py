@@ -20,11 +20,11 @@ DPO = {"type": "dpo", "dpo": {"hyperparameters": {"n_epochs": 2}, "label_smoothi
 ORPO = {"type": "orpo", "orpo": {"hyperparameters": {"n_epochs": 2, "beta": 0.25}}}
 
 
-async def create_job(world: World, file: str, **more: object) -> dict[str, Any]:
+async def create_job(world: World, file: str, **fields: object) -> dict[str, Any]:
     """Return the answer, also when the request is refused."""
-    body = {"model": MODEL, "training_file": file, **more}
-    answer: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
-    return answer
+    body = {"model": MODEL, "training_file": file, **fields}
+    response: dict[str, Any] = (await world.call("POST", JOBS, json=body)).json()
+    return response
 
 
 async def read_run_spec(world: World, job_id: str) -> RunSpec:
@@ -40,20 +40,20 @@ async def test_a_file_says_what_its_rows_are(world: World) -> None:
         world.clock.advance(seconds=1)
         files.append(await world.upload(data))
 
-    shown = [(await world.call("GET", f"/v1/files/{file}")).json() for file in files]
-    listed = (await world.call("GET", "/v1/files", params={"order": "asc"})).json()["data"]
+    documents = [(await world.call("GET", f"/v1/files/{file}")).json() for file in files]
+    listed_file = (await world.call("GET", "/v1/files", params={"order": "asc"})).json()["data"]
     formats = ["chat", "preference", "prompt"]
-    assert [f["format"] for f in shown] == [f["format"] for f in listed] == formats
-    assert {f["examples"] for f in shown} == {40}
+    assert [f["format"] for f in documents] == [f["format"] for f in listed_file] == formats
+    assert {f["examples"] for f in documents} == {40}
 
 
 async def test_a_file_of_two_formats_is_refused_by_line(world: World) -> None:
     for rows in ((DATASET, PAIRS), (PAIRS, DATASET)):
         files = {"file": ("both.jsonl", b"\n".join(rows))}
-        answer = await world.call("POST", "/v1/files", files=files, data={"purpose": "fine-tune"})
+        response = await world.call("POST", "/v1/files", files=files, data={"purpose": "fine-tune"})
 
-        error = answer.json()["error"]
-        assert (answer.status_code, error["counts"]) == (400, {"mixed_formats": 40})
+        error = response.json()["error"]
+        assert (response.status_code, error["counts"]) == (400, {"mixed_formats": 40})
         assert error["errors"][0]["line"] == 41
 
 
@@ -78,22 +78,22 @@ async def test_a_dpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> N
 
 async def test_an_orpo_job_is_shown_planned_and_handed_to_nodes(world: World) -> None:
     pairs = await world.upload(PAIRS)
-    ours, theirs = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
+    orpo_plan, dpo_plan = [(await create_job(world, pairs, method=m))["plan"] for m in (ORPO, DPO)]
     job = await world.submit(training_file=pairs, validation_file=pairs, method=ORPO)
     spec = await read_run_spec(world, job["id"])
-    usual = await create_job(world, pairs, method={"type": "orpo"})
+    default_job = await create_job(world, pairs, method={"type": "orpo"})
 
     assert job["method"] == {
         "type": "orpo",
         "orpo": {"hyperparameters": job["hyperparameters"] | {"beta": 0.25}},
     }
-    assert usual["method"]["orpo"]["hyperparameters"]["beta"] == 0.1
+    assert default_job["method"]["orpo"]["hyperparameters"]["beta"] == 0.1
     assert job["plan"]["recipe"]["learning_rate"] == 5e-6
     assert (spec.method, json.loads(spec.method_options)) == ("orpo", {"beta": 0.25})
     assert (spec.dpo, spec.sequences_per_row, spec.verify) == (None, 2, True)
-    assert ours["memory"]["parameters"] < theirs["memory"]["parameters"], "a reference"
-    assert ours["memory"]["logits"] == theirs["memory"]["logits"]
-    assert ours["options"][0]["seconds_per_step"] < theirs["options"][0]["seconds_per_step"]
+    assert orpo_plan["memory"]["parameters"] < dpo_plan["memory"]["parameters"], "a reference"
+    assert orpo_plan["memory"]["logits"] == dpo_plan["memory"]["logits"]
+    assert orpo_plan["options"][0]["seconds_per_step"] < dpo_plan["options"][0]["seconds_per_step"]
 
 
 async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World) -> None:
@@ -112,17 +112,17 @@ async def test_a_reward_model_is_shown_planned_and_handed_to_nodes(world: World)
 
 async def test_options_of_training_are_planned_and_handed_to_nodes(world: World) -> None:
     options = {"packing": True, "ema_decay": 0.99, "verify": False}
-    plain, optional = await world.submit(), await world.submit(training=options)
-    specs = [await read_run_spec(world, job["id"]) for job in (plain, optional)]
+    default_job, optional = await world.submit(), await world.submit(training=options)
+    specs = [await read_run_spec(world, job["id"]) for job in (default_job, optional)]
 
-    recipes = [job["plan"]["recipe"] for job in (plain, optional)]
-    needs = [job["plan"]["memory"]["optimizer"] for job in (plain, optional)]
+    recipes = [job["plan"]["recipe"] for job in (default_job, optional)]
+    needs = [job["plan"]["memory"]["optimizer"] for job in (default_job, optional)]
     assert (specs[1].packing, specs[1].ema_decay) == (True, 0.99)
     assert (recipes[1]["packing"], recipes[1]["ema_decay"]) == (True, 0.99)
     assert ("verify" in specs[0].to_plain(), "verify" in specs[1].to_plain()) == (True, False)
     assert (specs[0].packing, recipes[0].get("packing", False)) == (False, False)
-    unasked = {"ema_decay", "ranked", "answers", "mix", "curriculum"}
-    assert recipes[0].keys().isdisjoint(unasked)
+    default_fields = {"ema_decay", "ranked", "answers", "mix", "curriculum"}
+    assert recipes[0].keys().isdisjoint(default_fields)
     assert needs[0] < needs[1]
 
 
@@ -139,9 +139,11 @@ async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -
 
     (file,) = (await world.job(job["id"]))["result_files"]
     series = (await world.call("GET", f"{JOBS}/{job['id']}/metrics")).json()["data"]
-    plain = await world.call("GET", f"/v1/files/{file}/content", headers={"accept": "text/csv"})
-    kept = (await world.call("GET", f"/v1/files/{file}")).json()
-    rows = list(csv.DictReader(io.StringIO(plain.text)))
+    csv_response = await world.call(
+        "GET", f"/v1/files/{file}/content", headers={"accept": "text/csv"}
+    )
+    file_object = (await world.call("GET", f"/v1/files/{file}")).json()
+    rows = list(csv.DictReader(io.StringIO(csv_response.text)))
 
     assert running["progress"]["margin"] == 0.25
     assert [row["margin"] for row in series] == [None, 0.25]
@@ -150,7 +152,7 @@ async def test_margins_are_measured_shown_and_kept_in_the_result(world: World) -
         "train_reward_margin",
     ]
     assert [row["train_reward_margin"] for row in rows] == ["", "0.25"]
-    assert (kept["bytes"], "format" in kept) == (len(plain.content), False)
+    assert (file_object["bytes"], "format" in file_object) == (len(csv_response.content), False)
 
 
 RANKED = {"type": "reward", "reward": {"loss": "ranked_margin", "margin_end": 0.4}}
@@ -158,8 +160,10 @@ CLASSIFY = {"type": "classification"}
 
 
 async def test_rankings_are_planned_with_the_most_answers_of_either_file(world: World) -> None:
-    three, four = await world.upload(rankings(3)), await world.upload(rankings(4))
-    job = await world.submit(training_file=three, validation_file=four, method=RANKED)
+    three_answers, four_answers = await world.upload(rankings(3)), await world.upload(rankings(4))
+    job = await world.submit(
+        training_file=three_answers, validation_file=four_answers, method=RANKED
+    )
     spec = await read_run_spec(world, job["id"])
 
     margins = {"margin_start": 0.1, "margin_end": 0.4}
@@ -169,7 +173,7 @@ async def test_rankings_are_planned_with_the_most_answers_of_either_file(world: 
         "reward": {**hyper, "loss": "ranked_margin", **margins},
     }
     assert (spec.ranked, spec.answers_per_row, spec.sequences_per_row) == (Ranked(**margins), 4, 4)
-    file = (await world.call("GET", f"/v1/files/{three}")).json()
+    file = (await world.call("GET", f"/v1/files/{three_answers}")).json()
     assert (file["format"], file["examples"]) == ("ranking", 40)
 
 
@@ -182,9 +186,9 @@ async def test_preferences_are_rankings_of_two(world: World) -> None:
 
 async def test_a_plan_counts_every_answer(world: World) -> None:
     """Of two plans the one of more answers needs more memory for a micro-step."""
-    few, many = await world.upload(rankings(2)), await world.upload(rankings(16))
-    fixed = {"method": RANKED, "training": {"micro_batch": 1, "zero_stage": 1}}
-    jobs = [await create_job(world, file, **fixed) for file in (few, many)]
+    small_file, large_file = await world.upload(rankings(2)), await world.upload(rankings(16))
+    options = {"method": RANKED, "training": {"micro_batch": 1, "zero_stage": 1}}
+    jobs = [await create_job(world, file, **options) for file in (small_file, large_file)]
 
     memory = [job["plan"]["memory"]["activations"] for job in jobs]
 
@@ -195,28 +199,28 @@ async def test_a_classification_gets_the_labels_of_its_training_file(world: Worl
     file, fewer = await world.upload(labelled("good", "bad")), await world.upload(labelled("bad"))
     job = await world.submit(training_file=file, validation_file=fewer, method=CLASSIFY)
     spec = await read_run_spec(world, job["id"])
-    shown = (await world.call("GET", f"/v1/files/{file}")).json()
+    file_object = (await world.call("GET", f"/v1/files/{file}")).json()
 
     assert (spec.method, spec.labels, spec.sequences_per_row) == (
         "classification",
         ("bad", "good"),
         1,
     )
-    assert (shown["format"], shown["labels"]) == ("labelled_text", ["bad", "good"])
+    assert (file_object["format"], file_object["labels"]) == ("labelled_text", ["bad", "good"])
     assert job["method"]["type"] == "classification"
 
 
 async def test_an_order_of_rows_is_planned_and_handed_to_nodes(world: World) -> None:
-    mixed = await world.submit(training={"mix": {"short_share": 0.5}})
+    mixed_job = await world.submit(training={"mix": {"short_share": 0.5}})
     eased = await world.submit(training={"curriculum": {"until_step": 7}})
 
-    specs = [await read_run_spec(world, job["id"]) for job in (mixed, eased)]
+    specs = [await read_run_spec(world, job["id"]) for job in (mixed_job, eased)]
 
     assert [(s.mix, s.curriculum) for s in specs] == [
         (Mix(threshold_tokens=512, short_share=0.5), None),
         (None, Curriculum(until_step=7, start_share=0.2)),
     ]
-    assert mixed["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
+    assert mixed_job["plan"]["recipe"]["mix"] == {"threshold_tokens": 512, "short_share": 0.5}
 
 
 @pytest.mark.parametrize(
@@ -237,9 +241,9 @@ async def test_the_shown_configuration_is_that_of_the_run_spec_that_nodes_get(
     spec = RunSpec.from_json(data)
     processes = spec.nodes * spec.processes_per_node
 
-    shown = await world.job(job["id"])
+    view = await world.job(job["id"])
 
     config = build_config(spec, processes)
-    assert shown["deepspeed"] == {"world_size": processes, "config": config}
-    assert shown["plan"]["recipe"]["precision"] == spec.precision == precision
+    assert view["deepspeed"] == {"world_size": processes, "config": config}
+    assert view["plan"]["recipe"]["precision"] == spec.precision == precision
     assert job["deepspeed"]["world_size"] == processes, "it is shown before the job has machines"

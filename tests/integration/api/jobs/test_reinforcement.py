@@ -24,35 +24,35 @@ async def test_a_grader_is_shown_planned_and_handed_to_nodes(world: World) -> No
     job = await world.submit(training_file=rows, validation_file=rows, method=method)
     spec = await read_run_spec(world, job["id"])
 
-    shown = job["method"]["reinforcement"]
+    method_view = job["method"]["reinforcement"]
     assert job["method"]["type"] == "reinforcement"
-    assert shown["grader"] == GRADER
-    assert shown["hyperparameters"] == job["hyperparameters"] | {
+    assert method_view["grader"] == GRADER
+    assert method_view["hyperparameters"] == job["hyperparameters"] | {
         "eval_interval": job["plan"]["recipe"]["eval_steps"],
         "reasoning_effort": "default",
     }
-    assert (numbers | {"answers": 8}).items() <= shown.items()
+    assert (numbers | {"answers": 8}).items() <= method_view.items()
     assert job["plan"]["recipe"]["learning_rate"] == 1e-6
     assert any("The step time is estimated" in warning for warning in job["plan"]["warnings"])
-    found = spec.reinforcement
-    assert found is not None
-    assert json.loads(found.grader) == GRADER
-    assert found == Reinforcement(grader=found.grader, answers=8, **numbers)
+    reinforcement = spec.reinforcement
+    assert reinforcement is not None
+    assert json.loads(reinforcement.grader) == GRADER
+    assert reinforcement == Reinforcement(grader=reinforcement.grader, answers=8, **numbers)
     assert (spec.method, spec.sequences_per_row, spec.packing) == ("reinforcement", 8, False)
 
 
 async def test_prompts_without_room_for_an_answer_are_events(world: World) -> None:
     """Of the tiny model's 512 tokens the answer has 256, and the prompt the rest."""
-    long = PROMPT | {"messages": [{"role": "user", "content": "word " * 250}]}
-    await world.submit(training_file=await world.upload(prompts(long)), method=GRPO)
+    long_row = PROMPT | {"messages": [{"role": "user", "content": "word " * 250}]}
+    await world.submit(training_file=await world.upload(prompts(long_row)), method=GRPO)
     await world.tick(3)
 
     (job,) = (await world.call("GET", JOBS)).json()["data"]
     events = (await world.call("GET", f"{JOBS}/{job['id']}/events?limit=100")).json()["data"]
 
-    (told_of,) = [e for e in events if e["code"] == "file.long_row"]
-    assert "line 40: the prompt has 1" in told_of["message"]
-    assert "with more than 256 its answer has too little room" in told_of["message"]
+    (warning,) = [e for e in events if e["code"] == "file.long_row"]
+    assert "line 40: the prompt has 1" in warning["message"]
+    assert "with more than 256 its answer has too little room" in warning["message"]
 
 
 async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) -> None:
@@ -70,17 +70,19 @@ async def test_grades_are_measured_shown_and_kept_in_the_result(world: World) ->
 
     (file,) = (await world.job(job["id"]))["result_files"]
     series = (await world.call("GET", f"{JOBS}/{job['id']}/metrics")).json()["data"]
-    plain = await world.call("GET", f"/v1/files/{file}/content", headers={"accept": "text/csv"})
-    rows = list(csv.DictReader(io.StringIO(plain.text)))
+    csv_response = await world.call(
+        "GET", f"/v1/files/{file}/content", headers={"accept": "text/csv"}
+    )
+    rows = list(csv.DictReader(io.StringIO(csv_response.text)))
 
     names = ("reward", "kl", "answer_tokens", "valid_loss")
     assert [running[name] for name in names] == [0.25, 1.5, 40.0, -0.5]
     assert running["margin"] is None
     assert [(row["reward"], row["grader_errors"]) for row in series] == [(None, 0), (0.25, 3)]
-    ours = ["train_mean_reward", "valid_mean_reward", "train_kl"]
-    ours += ["train_mean_answer_tokens", "train_grader_errors"]
-    assert list(rows[0])[5:] == ours
-    assert [tuple(row[name] for name in ours) for row in rows] == [
+    metric_names = ["train_mean_reward", "valid_mean_reward", "train_kl"]
+    metric_names += ["train_mean_answer_tokens", "train_grader_errors"]
+    assert list(rows[0])[5:] == metric_names
+    assert [tuple(row[name] for name in metric_names) for row in rows] == [
         ("", "", "", "", "0"),
         ("0.25", "0.5", "1.5", "40.0", "3"),
     ]
@@ -94,8 +96,8 @@ def asking_method(model: str) -> dict[str, Any]:
 
 
 def mixed_method(model: str) -> dict[str, Any]:
-    parts = {"right": GRADER, "liked": {"type": "reward_model", "model": model}}
-    grader = {"type": "multi", "graders": parts, "calculate_output": "right + 0.1 * liked"}
+    graders = {"right": GRADER, "liked": {"type": "reward_model", "model": model}}
+    grader = {"type": "multi", "graders": graders, "calculate_output": "right + 0.1 * liked"}
     return {"type": "reinforcement", "reinforcement": {"grader": grader}}
 
 
@@ -126,19 +128,25 @@ async def test_nodes_get_the_reward_model_beside_the_base_model(world: World) ->
 async def test_a_plan_counts_the_reward_model_on_every_gpu(world: World) -> None:
     judge, rows = await make_judge(world), await world.upload(prompts())
 
-    alone = await world.submit(
+    plain_job = await world.submit(
         training_file=rows, method={"type": "reinforcement", "reinforcement": {"grader": GRADER}}
     )
-    asked = await world.submit(training_file=rows, method=asking_method(judge["id"]))
+    judged = await world.submit(training_file=rows, method=asking_method(judge["id"]))
 
-    plain, more = (job["plan"]["memory"]["parameters"] for job in (alone, asked))
-    assert (plain, more) == (4 * 139_584, 8 * 139_584), "in fp32, of the same size as the policy"
+    parameters, judged_parameters = (
+        job["plan"]["memory"]["parameters"] for job in (plain_job, judged)
+    )
+    assert (parameters, judged_parameters) == (4 * 139_584, 8 * 139_584), (
+        "in fp32, of the same size as the policy"
+    )
 
 
 async def test_a_reward_model_stays_online_while_it_is_asked(world: World) -> None:
     judge, rows = await make_judge(world), await world.upload(prompts())
     reader = await world.submit(training_file=rows, method=mixed_method(judge["id"]))
 
-    held = await archive(world, judge["id"])
+    refusal = await archive(world, judge["id"])
 
-    assert held["error"]["message"].startswith(f"{reader['id']} goes on and reads the final model")
+    assert refusal["error"]["message"].startswith(
+        f"{reader['id']} goes on and reads the final model"
+    )

@@ -12,10 +12,10 @@ from trainer.contract import NodePhase
 Json = dict[str, Any]
 
 
-async def read_job(world: World, job: Json, **more: Any) -> Any:  # noqa: ANN401 - JSON
-    answer = await world.call("GET", f"{JOBS}/{job['id']}", **more)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+async def read_job(world: World, job: Json, **options: Any) -> Any:  # noqa: ANN401 - JSON
+    response = await world.call("GET", f"{JOBS}/{job['id']}", **options)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 async def test_every_news_of_a_job_raises_its_version(world: World) -> None:
@@ -54,21 +54,25 @@ async def test_a_request_with_the_newest_version_is_answered_304(world: World) -
     first = await world.call("GET", path)
     tag = first.headers["etag"]
 
-    same = await world.call("GET", path, headers={"if-none-match": f'"1", {tag}'})
+    not_modified = await world.call("GET", path, headers={"if-none-match": f'"1", {tag}'})
     await world.call("POST", f"{path}/cancel")
-    changed = await world.call("GET", path, headers={"if-none-match": tag})
+    response = await world.call("GET", path, headers={"if-none-match": tag})
 
     assert tag == f'W/"{first.json()["version"]}"'
-    assert (same.status_code, same.content, same.headers["etag"]) == (304, b"", tag)
-    assert changed.status_code == 200
-    assert changed.headers["etag"] != tag
+    assert (not_modified.status_code, not_modified.content, not_modified.headers["etag"]) == (
+        304,
+        b"",
+        tag,
+    )
+    assert response.status_code == 200
+    assert response.headers["etag"] != tag
 
 
-@pytest.mark.parametrize("how", ["query", "etag", "prefer"])
-async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, how: str) -> None:
+@pytest.mark.parametrize("change", ["query", "etag", "prefer"])
+async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, change: str) -> None:
     listening = asyncio.create_task(world.listener.run())
     job = await world.submit()
-    given: dict[str, Json] = {
+    params: dict[str, Json] = {
         "query": {"params": {"wait": 50, "version": job["version"]}},
         "etag": {"params": {"wait": 50}, "headers": {"if-none-match": f'"{job["version"]}"'}},
         "prefer": {
@@ -76,17 +80,17 @@ async def test_a_long_poll_is_answered_as_soon_as_there_is_news(world: World, ho
             "headers": {"prefer": "respond-async, wait=50"},
         },
     }
-    waiting = asyncio.create_task(read_job(world, job, **given[how]))
-    await asyncio.wait({waiting}, timeout=0.5)
-    was_waiting = not waiting.done()
+    waiter = asyncio.create_task(read_job(world, job, **params[change]))
+    await asyncio.wait({waiter}, timeout=0.5)
+    was_waiting = not waiter.done()
     await world.call("POST", f"{JOBS}/{job['id']}/cancel")
 
-    shown = await asyncio.wait_for(waiting, timeout=120)
+    view = await asyncio.wait_for(waiter, timeout=120)
     listening.cancel()
 
     assert was_waiting
-    assert shown["version"] > job["version"]
-    assert shown["phase"] == "cancelling"
+    assert view["version"] > job["version"]
+    assert view["phase"] == "cancelling"
 
 
 async def test_a_poll_without_news_is_200_and_an_old_version_at_once(world: World) -> None:
@@ -94,14 +98,14 @@ async def test_a_poll_without_news_is_200_and_an_old_version_at_once(world: Worl
     tag = {"if-none-match": f'"{job["version"]}"'}
 
     assert (await read_job(world, job, params={"wait": "0.1"}, headers=tag)) == job
-    for given in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
-        assert (await read_job(world, job, params=given))["version"] == job["version"]
+    for params in ({"wait": 50}, {"wait": 50, "version": job["version"] - 1}):
+        assert (await read_job(world, job, params=params))["version"] == job["version"]
 
 
 async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
     job = await world.submit()
 
-    shown = await asyncio.wait_for(
+    view = await asyncio.wait_for(
         read_job(
             world,
             job,
@@ -111,4 +115,4 @@ async def test_an_answer_comes_before_the_client_gives_up(world: World) -> None:
         timeout=120,
     )
 
-    assert shown["version"] == job["version"]
+    assert view["version"] == job["version"]

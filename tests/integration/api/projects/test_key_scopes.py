@@ -56,15 +56,15 @@ def needed_scope(method: str, operation: str) -> Scope:
     return Scope.READ if method == "GET" or operation in ASKS else Scope.WRITE
 
 
-def outcome(answer: httpx.Response) -> str:
+def outcome(response: httpx.Response) -> str:
     """`done` for all that got past the key, be it only to learn that there is no such thing."""
-    if answer.status_code in (401, 403):
-        return str(answer.json()["error"]["code"])
+    if response.status_code in (401, 403):
+        return str(response.json()["error"]["code"])
     return "done"
 
 
-async def make_key(world: World, scope: Scope, project: str = "tests", **life: float) -> str:
-    until = world.clock() + timedelta(**life) if life else None
+async def make_key(world: World, scope: Scope, project: str = "tests", **expiry: float) -> str:
+    until = world.clock() + timedelta(**expiry) if expiry else None
     async with world.engine.begin() as conn:
         return await keys.create(
             conn, project, str(scope), world.clock(), scope=scope, expires_at=until
@@ -84,7 +84,7 @@ async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: W
     ]
     await world.call("DELETE", f"{KEYS}/{key_id}")
     world.clock.advance(hours=2)
-    met = {}
+    outcomes = {}
 
     app = make_app(replace(world.parts, stream_lifetime=timedelta(0)))  # streams end at once
     http = client(app)
@@ -93,16 +93,20 @@ async def test_every_route_is_open_to_keys_of_its_scope_and_to_no_other(world: W
         scope = needed_scope(method, operation)
         expected = {str(has): "done" for has in Scope if has.includes(scope)}
         expected |= {str(has): "insufficient_scope" for has in Scope if not has.includes(scope)}
-        beyond = "permission_denied" if scope is Scope.OPERATOR else "done"
-        expected |= {"elsewhere": beyond, "": "invalid_api_key", "revoked": "invalid_api_key"}
+        operator_outcome = "permission_denied" if scope is Scope.OPERATOR else "done"
+        expected |= {
+            "elsewhere": operator_outcome,
+            "": "invalid_api_key",
+            "revoked": "invalid_api_key",
+        }
         expected["expired"] = "expired_api_key"
         for kind in expected:
             headers = bearer(kinds[kind]) if kind else {}
-            answer = await http.request(method, url, headers=headers)
-            if outcome(answer) != expected[kind]:
-                met[f"{operation} with {kind or 'no key'}"] = outcome(answer)
+            response = await http.request(method, url, headers=headers)
+            if outcome(response) != expected[kind]:
+                outcomes[f"{operation} with {kind or 'no key'}"] = outcome(response)
 
-    assert met == {}
+    assert outcomes == {}
 
 
 @pytest.mark.timeout(120)
@@ -110,28 +114,33 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
     job = (await world.submit())["id"]
     await boot(world, job)
     (attempt,) = await world.attempts_of(job)
-    asked = await world.asked()
-    plan = (await world.call("POST", "/v1/fine_tuning/plans", json=asked)).json()["id"]
-    sent = {"filename": "a.jsonl", "purpose": "fine-tune", "bytes": 2, "mime_type": "text/plain"}
-    upload = (await world.call("POST", "/v1/uploads", json=sent)).json()["id"]
+    body = await world.asked()
+    plan = (await world.call("POST", "/v1/fine_tuning/plans", json=body)).json()["id"]
+    upload_body = {
+        "filename": "a.jsonl",
+        "purpose": "fine-tune",
+        "bytes": 2,
+        "mime_type": "text/plain",
+    }
+    upload = (await world.call("POST", "/v1/uploads", json=upload_body)).json()["id"]
     (key,) = (await world.call("GET", KEYS)).json()["data"]
     real = {"job_id": job, "attempt_id": attempt["id"], "plan_id": plan, "upload_id": upload}
-    real |= {"file_id": asked["training_file"], "key_id": key["id"], "name": "config.json"}
+    real |= {"file_id": body["training_file"], "key_id": key["id"], "name": "config.json"}
     real |= {"checkpoint_id": "ckpt-1", "model": f"{job}:ckpt-step-10"}
-    others = [await make_key(world, scope, "others") for scope in (Scope.WRITE, Scope.OPERATOR)]
-    met = {}
+    other_keys = [await make_key(world, scope, "others") for scope in (Scope.WRITE, Scope.OPERATOR)]
+    outcomes = {}
 
     for method, path, operation in routes():
         if "{" not in path:
             continue
-        url = re.sub(r"\{(\w+)(:path)?\}", lambda found: real[found[1]], path)
-        for theirs in others:
-            more = BODIES.get(operation, {})
-            answer = await world.http.request(method, url, headers=bearer(theirs), **more)
-            if answer.status_code != 404:
-                met[f"{method} {path}"] = (answer.status_code, answer.text[:200])
+        url = re.sub(r"\{(\w+)(:path)?\}", lambda match: real[match[1]], path)
+        for other_key in other_keys:
+            options = BODIES.get(operation, {})
+            response = await world.http.request(method, url, headers=bearer(other_key), **options)
+            if response.status_code != 404:
+                outcomes[f"{method} {path}"] = (response.status_code, response.text[:200])
 
-    assert met == {}
+    assert outcomes == {}
     assert (await world.job(job))["status"] not in ("cancelled", "failed")
 
 
@@ -140,40 +149,40 @@ async def test_a_key_shows_its_creator_and_its_expiry(world: World) -> None:
     body = {"name": "a", "expires_at": until}
 
     first = (await world.call("POST", KEYS, json=body)).json()
-    theirs = replace(world, key=first["key"])
-    second = (await theirs.call("POST", KEYS, json={"name": "b", "scope": "read"})).json()
-    listed = {k["name"]: k for k in (await world.call("GET", KEYS)).json()["data"]}
+    reader = replace(world, key=first["key"])
+    second = (await reader.call("POST", KEYS, json={"name": "b", "scope": "read"})).json()
+    listed_keys = {k["name"]: k for k in (await world.call("GET", KEYS)).json()["data"]}
 
-    assert listed["tests"]["created_by"] is None
-    assert listed["a"]["created_by"] == listed["tests"]["id"]
-    assert listed["b"]["created_by"] == first["id"]
+    assert listed_keys["tests"]["created_by"] is None
+    assert listed_keys["a"]["created_by"] == listed_keys["tests"]["id"]
+    assert listed_keys["b"]["created_by"] == first["id"]
     assert (first["scope"], second["scope"]) == ("write", "read")
     assert first["expires_at"] == second["expires_at"] == until
     assert second["last_used_at"] is None
-    assert listed["a"]["last_used_at"] == int(world.clock().timestamp())
+    assert listed_keys["a"]["last_used_at"] == int(world.clock().timestamp())
 
 
 async def test_a_key_that_a_replica_has_just_seen_expires_to_the_second(heard: World) -> None:
-    theirs = replace(heard, key=await make_key(heard, Scope.READ, seconds=5))
-    assert outcome(await theirs.call("GET", "/v1/files")) == "done"
+    reader = replace(heard, key=await make_key(heard, Scope.READ, seconds=5))
+    assert outcome(await reader.call("GET", "/v1/files")) == "done"
 
     heard.clock.advance(seconds=5)
-    answer = await theirs.call("GET", "/v1/files")
+    response = await reader.call("GET", "/v1/files")
 
-    assert outcome(answer) == "expired_api_key"
-    assert answer.headers["www-authenticate"] == "Bearer"
-    assert "expired at 2026-" in answer.json()["error"]["message"]
+    assert outcome(response) == "expired_api_key"
+    assert response.headers["www-authenticate"] == "Bearer"
+    assert "expired at 2026-" in response.json()["error"]["message"]
 
 
 async def test_only_an_operators_key_acts_in_another_project(world: World) -> None:
     await make_key(world, Scope.WRITE, "others")
-    there = {"openai-project": "others"}
+    headers = {"openai-project": "others"}
 
     for scope in Scope:
-        theirs = replace(world, key=await make_key(world, scope))
-        answer = await theirs.call("GET", JOBS, headers=there)
+        reader = replace(world, key=await make_key(world, scope))
+        response = await reader.call("GET", JOBS, headers=headers)
         expected = "done" if scope is Scope.OPERATOR else "insufficient_scope"
-        assert outcome(answer) == expected, scope
+        assert outcome(response) == expected, scope
 
 
 PROJECTS = "/v1/organization/projects"
@@ -183,8 +192,8 @@ def of(project: str) -> dict[str, str]:
     return {"openai-project": project}
 
 
-def error(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def error(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 async def id_of(world: World, name: str) -> str:
@@ -204,20 +213,20 @@ async def test_an_operator_has_jobs_in_another_project(world: World, theirs: Wor
     path = f"{JOBS}/{job}"
 
     for project in ("others", await id_of(world, "others")):
-        listed = await world.call("GET", JOBS, headers=of(project))
-        assert [j["id"] for j in listed.json()["data"]] == [job]
-        for part in ("", "/events", "/attempts", "/cost"):
-            answer = await world.call("GET", f"{path}{part}", headers=of(project))
-            assert answer.status_code == 200, part
+        response = await world.call("GET", JOBS, headers=of(project))
+        assert [j["id"] for j in response.json()["data"]] == [job]
+        for suffix in ("", "/events", "/attempts", "/cost"):
+            reply = await world.call("GET", f"{path}{suffix}", headers=of(project))
+            assert reply.status_code == 200, suffix
     for verb in ("pause", "resume", "cancel"):
-        answer = await world.call("POST", f"{path}/{verb}", headers=of("others"))
-        assert answer.status_code == 200, verb
+        reply = await world.call("POST", f"{path}/{verb}", headers=of("others"))
+        assert reply.status_code == 200, verb
     await world.tick(2)
     body = {"model": MODEL, "training_file": await theirs.upload()}
-    made = (await world.call("POST", JOBS, json=body, headers=of("others"))).json()
+    created_job = (await world.call("POST", JOBS, json=body, headers=of("others"))).json()
 
     assert (await theirs.job(job))["status"] == "cancelled"
-    assert (await theirs.job(made["id"]))["organization_id"] == await id_of(world, "others")
+    assert (await theirs.job(created_job["id"]))["organization_id"] == await id_of(world, "others")
     assert error(await world.call("POST", f"{path}/cancel")) == (404, "job_not_found")
 
 
@@ -232,57 +241,63 @@ async def test_events_name_the_key_and_whether_it_is_an_operators(
     await theirs.call("POST", f"{path}/resume")
     await world.call("POST", f"{path}/cancel", headers=of("others"))
 
-    told = (await theirs.call("GET", f"{path}/events?limit=100")).json()["data"]
-    asked = [e for e in reversed(told) if e["code"].endswith(("_requested", ".changed"))]
-    assert [e["message"] for e in asked] == [
+    events = (await theirs.call("GET", f"{path}/events?limit=100")).json()["data"]
+    requests = [e for e in reversed(events) if e["code"].endswith(("_requested", ".changed"))]
+    assert [e["message"] for e in requests] == [
         "Changed: budget to 100",
         "Changed by an operator: metadata",
         "Pause requested",
         "Resume requested",
         "Cancel requested by an operator",
     ]
-    keys = [e["data"]["api_key_id"] for e in asked]
-    (own,), (operators,) = {keys[0], *keys[2:4]}, {keys[1], keys[4]}
-    listed = (await theirs.call("GET", "/v1/api_keys")).json()["data"]
-    assert own in {key["id"] for key in listed}
-    assert operators not in {key["id"] for key in listed}
+    keys = [e["data"]["api_key_id"] for e in requests]
+    (own_rows,), (operators,) = {keys[0], *keys[2:4]}, {keys[1], keys[4]}
+    listed_keys = (await theirs.call("GET", "/v1/api_keys")).json()["data"]
+    assert own_rows in {key["id"] for key in listed_keys}
+    assert operators not in {key["id"] for key in listed_keys}
 
 
 async def test_another_key_is_refused_in_other_projects(world: World, theirs: World) -> None:
     job = (await world.submit())["id"]
-    mine = (await theirs.submit())["id"]
+    other_job = (await theirs.submit())["id"]
 
     for project in ("tests", await id_of(world, "tests"), "nobodys"):  # what exists is not told
-        for one, verb in product((job, mine), ("cancel", "pause", "resume")):
-            answer = await theirs.call("POST", f"{JOBS}/{one}/{verb}", headers=of(project))
-            assert error(answer) == (403, "mismatched_project")
-            assert "OPENAI_PROJECT_ID" in answer.json()["error"]["message"]
+        for job_id, verb in product((job, other_job), ("cancel", "pause", "resume")):
+            response = await theirs.call("POST", f"{JOBS}/{job_id}/{verb}", headers=of(project))
+            assert error(response) == (403, "mismatched_project")
+            assert "OPENAI_PROJECT_ID" in response.json()["error"]["message"]
     for project in ("others", await id_of(world, "others"), ""):
-        answer = await theirs.call("GET", f"{JOBS}/{mine}", headers=of(project))
-        assert answer.status_code == 200
+        response = await theirs.call("GET", f"{JOBS}/{other_job}", headers=of(project))
+        assert response.status_code == 200
 
     assert (await world.job(job))["status_reason"]["code"] == "validating"
 
 
 async def test_without_operators_no_key_acts_in_another(world: World, theirs: World) -> None:
     job = (await theirs.submit())["id"]
-    async with world.beside(operator_project="") as other:
-        answer = await other.call("POST", f"{JOBS}/{job}/cancel", headers=of("others"))
+    async with world.beside(operator_project="") as replica:
+        response = await replica.call("POST", f"{JOBS}/{job}/cancel", headers=of("others"))
 
-    assert error(answer) == (403, "mismatched_project")
+    assert error(response) == (403, "mismatched_project")
 
 
 async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World) -> None:
-    theirs = replace(heard, key=await heard.other_key())
-    path, mine = f"{JOBS}/{(await theirs.submit())['id']}", f"{JOBS}/{(await heard.submit())['id']}"
+    other_project = replace(heard, key=await heard.other_key())
+    path, own_path = (
+        f"{JOBS}/{(await other_project.submit())['id']}",
+        f"{JOBS}/{(await heard.submit())['id']}",
+    )
 
     for _ in range(2):
-        there = await heard.call("GET", path, headers=of("others"))
-        here = await heard.call("GET", path)
-        mismatched = await theirs.call("GET", path, headers=of("tests"))
-        own = await theirs.call("GET", path)
-        strange = await heard.call("GET", mine, headers=of("others"))
-        statuses = [a.status_code for a in (there, here, mismatched, own, strange)]
+        operator_response = await heard.call("GET", path, headers=of("others"))
+        own_response = await heard.call("GET", path)
+        mismatched = await other_project.call("GET", path, headers=of("tests"))
+        other_own = await other_project.call("GET", path)
+        response = await heard.call("GET", own_path, headers=of("others"))
+        statuses = [
+            a.status_code
+            for a in (operator_response, own_response, mismatched, other_own, response)
+        ]
         assert statuses == [200, 404, 403, 200, 404]
 
 
@@ -297,9 +312,9 @@ async def test_what_an_operator_does_in_another_project_is_logged(
     await world.call("GET", JOBS, headers=of("tests"))  # the operators' own
     await theirs.call("GET", JOBS, headers=of("others"))
 
-    (told,) = [vars(r) for r in caplog.records if r.getMessage() == "operator.acts"]
-    assert (told["key"], told["project"]) == (key["id"], await id_of(world, "others"))
-    assert (told["method"], told["path"], told["request_id"]) == ("POST", path, "req-night")
+    (record,) = [vars(r) for r in caplog.records if r.getMessage() == "operator.acts"]
+    assert (record["key"], record["project"]) == (key["id"], await id_of(world, "others"))
+    assert (record["method"], record["path"], record["request_id"]) == ("POST", path, "req-night")
 
 
 async def test_operators_see_projects_without_machines_too(world: World, theirs: World) -> None:
@@ -308,13 +323,13 @@ async def test_operators_see_projects_without_machines_too(world: World, theirs:
     job = (await theirs.submit())["id"]
 
     first = (await world.call("GET", f"{PROJECTS}?limit=2")).json()
-    rest = (await world.call("GET", f"{PROJECTS}?after={first['last_id']}")).json()
+    next_page = (await world.call("GET", f"{PROJECTS}?after={first['last_id']}")).json()
     having = (await world.call("GET", f"{PROJECTS}?job={job}")).json()["data"]
-    none = (await world.call("GET", f"{PROJECTS}?job=ftjob-1")).json()["data"]
+    no_projects = (await world.call("GET", f"{PROJECTS}?job=ftjob-1")).json()["data"]
 
-    found = first["data"] + rest["data"]
-    assert found[0]["name"] == "idle"
-    assert {p["name"] for p in found} == {"idle", "tests", "others"}
-    assert (first["has_more"], rest["has_more"]) == (True, False)
+    listed_projects = first["data"] + next_page["data"]
+    assert listed_projects[0]["name"] == "idle"
+    assert {p["name"] for p in listed_projects} == {"idle", "tests", "others"}
+    assert (first["has_more"], next_page["has_more"]) == (True, False)
     assert [p["name"] for p in having] == ["others"]
-    assert none == []
+    assert no_projects == []

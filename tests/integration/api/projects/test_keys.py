@@ -26,10 +26,13 @@ KEYS = "/v1/api_keys"
 
 
 async def refusal(world: World, **headers: str) -> str:
-    answer = await world.http.get("/v1/files", headers=headers)
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (401, "invalid_api_key")
-    assert (error["type"], answer.headers["www-authenticate"]) == ("authentication_error", "Bearer")
+    response = await world.http.get("/v1/files", headers=headers)
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (401, "invalid_api_key")
+    assert (error["type"], response.headers["www-authenticate"]) == (
+        "authentication_error",
+        "Bearer",
+    )
     return str(error["message"])
 
 
@@ -37,19 +40,19 @@ async def test_a_new_key_opens_the_same_project_and_is_shown_once(world: World) 
     file = await world.upload()
     world.clock.advance(seconds=1)
 
-    made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
-    listed = (await world.call("GET", KEYS)).json()["data"]
+    api_key = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
+    keys = (await world.call("GET", KEYS)).json()["data"]
 
-    assert set(made) == {
+    assert set(api_key) == {
         *("id", "object", "name", "hint", "scope", "created_at", "created_by"),
         *("expires_at", "last_used_at", "key"),
     }
-    assert (made["object"], made["name"]) == ("api_key", "laptop")
-    assert made["key"].startswith("rk-")
-    assert made["hint"] == f"rk-...{made['key'][-4:]}"
-    assert listed[0] == {k: v for k, v in made.items() if k != "key"}
-    answer = await world.call("GET", f"/v1/files/{file}", headers=bearer(made["key"]))
-    assert answer.status_code == 200
+    assert (api_key["object"], api_key["name"]) == ("api_key", "laptop")
+    assert api_key["key"].startswith("rk-")
+    assert api_key["hint"] == f"rk-...{api_key['key'][-4:]}"
+    assert keys[0] == {k: v for k, v in api_key.items() if k != "key"}
+    response = await world.call("GET", f"/v1/files/{file}", headers=bearer(api_key["key"]))
+    assert response.status_code == 200
 
 
 async def test_keys_are_listed_page_by_page_newest_first(world: World) -> None:
@@ -65,45 +68,50 @@ async def test_keys_are_listed_page_by_page_newest_first(world: World) -> None:
 
 
 async def test_a_revoked_key_is_refused_with_the_time_and_is_not_listed(world: World) -> None:
-    made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
+    api_key = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
     world.clock.advance(seconds=60)
     when = world.clock().strftime("%Y-%m-%d %H:%M UTC")
 
-    answer = await world.call("DELETE", f"{KEYS}/{made['id']}")
+    response = await world.call("DELETE", f"{KEYS}/{api_key['id']}")
     world.clock.advance(seconds=600)
-    again = await world.call("DELETE", f"{KEYS}/{made['id']}")
+    second = await world.call("DELETE", f"{KEYS}/{api_key['id']}")
 
-    assert answer.json() == {"id": made["id"], "object": "api_key", "deleted": True, "keys_left": 1}
-    assert again.json() == answer.json()
-    message = await refusal(world, **bearer(made["key"]))
+    assert response.json() == {
+        "id": api_key["id"],
+        "object": "api_key",
+        "deleted": True,
+        "keys_left": 1,
+    }
+    assert second.json() == response.json()
+    message = await refusal(world, **bearer(api_key["key"]))
     assert "'laptop'" in message
     assert f"revoked at {when}" in message
     assert "service.main key create" in message
     assert [k["name"] for k in (await world.call("GET", KEYS)).json()["data"]] == ["tests"]
-    page = await world.call("GET", f"{KEYS}?after={made['id']}")
+    page = await world.call("GET", f"{KEYS}?after={api_key['id']}")
     assert page.status_code == 200, "a key revoked while paging is still a cursor"
 
 
 async def test_the_last_key_can_go_and_the_answer_says_that_none_is_left(world: World) -> None:
-    (mine,) = (await world.call("GET", KEYS)).json()["data"]
+    (own_key,) = (await world.call("GET", KEYS)).json()["data"]
 
-    answer = await world.call("DELETE", f"{KEYS}/{mine['id']}")
+    response = await world.call("DELETE", f"{KEYS}/{own_key['id']}")
 
-    assert answer.json()["keys_left"] == 0
+    assert response.json()["keys_left"] == 0
     assert "was revoked" in await refusal(world, **bearer(world.key))
 
 
 async def test_lists_stay_within_the_project_of_the_key(world: World) -> None:
     await make_model(world)
-    others = replace(world, key=await world.other_key())
+    other_project = replace(world, key=await world.other_key())
 
     for path in ("/v1/fine_tuning/jobs", "/v1/files", "/v1/models", KEYS):
-        mine, theirs = [
-            {each["id"] for each in (await who.call("GET", path)).json()["data"]}
-            for who in (world, others)
+        own_keys, other_keys = [
+            {key["id"] for key in (await project.call("GET", path)).json()["data"]}
+            for project in (world, other_project)
         ]
-        assert mine - {MODEL}, path
-        assert mine & theirs <= {MODEL}, path
+        assert own_keys - {MODEL}, path
+        assert own_keys & other_keys <= {MODEL}, path
 
 
 HEADERS = {
@@ -120,10 +128,10 @@ HEADERS = {
 
 
 async def test_a_header_without_a_good_key_is_refused_with_what_to_send(world: World) -> None:
-    for header, words in HEADERS.items():
+    for header, reason in HEADERS.items():
         message = await refusal(world, **({} if header is None else {"authorization": header}))
 
-        assert words in message, header
+        assert reason in message, header
         assert "rk-" in message or "key create" in message
     assert "ends in 'wxyz'" in await refusal(world, **{"api-key": "rk-unknown-wxyz"})  # Azure's
 
@@ -153,8 +161,8 @@ async def test_the_last_use_is_noted_now_and_then_and_not_with_every_request(wor
 async def test_keys_are_not_logged_nor_kept(world: World, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level(logging.DEBUG)
     async with served(make_app(world.parts)):
-        made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()["key"]
-        for key in (made, world.key, f"{made}x", f"sk-{made}"):
+        api_key = (await world.call("POST", KEYS, json={"name": "laptop"})).json()["key"]
+        for key in (api_key, world.key, f"{api_key}x", f"sk-{api_key}"):
             await world.call("GET", "/v1/files", headers=bearer(key))
             await world.call("GET", "/v1/nothing", headers=bearer(key))
     async with world.engine.connect() as conn:
@@ -163,16 +171,16 @@ async def test_keys_are_not_logged_nor_kept(world: World, caplog: pytest.LogCapt
     logged = "\n".join(json.dumps(vars(r), default=str) for r in caplog.records)
     assert caplog.records
     for text in (logged, repr(rows)):
-        assert made not in text
+        assert api_key not in text
         assert world.key not in text
 
 
 async def test_a_key_works_from_another_replica_at_once(world: World) -> None:
-    made = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
-    async with client(make_app(world.parts)) as other:
-        assert (await other.get("/v1/files", headers=bearer(made["key"]))).status_code == 200
-        await world.call("DELETE", f"{KEYS}/{made['id']}")
-        assert (await other.get("/v1/files", headers=bearer(made["key"]))).status_code == 401
+    api_key = (await world.call("POST", KEYS, json={"name": "laptop"})).json()
+    async with client(make_app(world.parts)) as http:
+        assert (await http.get("/v1/files", headers=bearer(api_key["key"]))).status_code == 200
+        await world.call("DELETE", f"{KEYS}/{api_key['id']}")
+        assert (await http.get("/v1/files", headers=bearer(api_key["key"]))).status_code == 401
 
 
 PATH = "/v1/sign_in"
@@ -188,47 +196,47 @@ async def send(world: World, value: str) -> httpx.Response:
 
 
 async def test_a_token_becomes_a_key_that_opens_its_project_for_half_a_day(world: World) -> None:
-    made = (await send(world, await token(world))).json()
-    headers = {"authorization": f"Bearer {made['key']}"}
+    api_key = (await send(world, await token(world))).json()
+    headers = {"authorization": f"Bearer {api_key['key']}"}
     now = await world.http.get("/v1/files", headers=headers)
-    listed = (await world.http.get("/v1/api_keys", headers=headers)).json()["data"]
+    keys = (await world.http.get("/v1/api_keys", headers=headers)).json()["data"]
     world.clock.advance(seconds=12 * 3600)
-    later = await world.http.get("/v1/files", headers=headers)
+    second = await world.http.get("/v1/files", headers=headers)
 
-    assert (made["name"], made["scope"]) == ("console", "write")
-    assert made["id"] in [key["id"] for key in listed]
+    assert (api_key["name"], api_key["scope"]) == ("console", "write")
+    assert api_key["id"] in [key["id"] for key in keys]
     assert now.status_code == 200
-    assert later.json()["error"]["code"] == "expired_api_key"
+    assert second.json()["error"]["code"] == "expired_api_key"
 
 
 async def test_used_expired_and_wrong_tokens_are_refused_alike(world: World) -> None:
-    used, old = await token(world), await token(world)
-    await send(world, used)
-    answers = [await send(world, used), await send(world, "guess")]
+    used_token, old_token = await token(world), await token(world)
+    await send(world, used_token)
+    responses = [await send(world, used_token), await send(world, "guess")]
     world.clock.advance(seconds=600)
-    answers.append(await send(world, old))
+    responses.append(await send(world, old_token))
 
-    assert [answer.status_code for answer in answers] == [401] * 3
-    assert len({answer.text for answer in answers}) == 1
-    assert answers[0].json()["error"]["code"] == "invalid_sign_in"
+    assert [response.status_code for response in responses] == [401] * 3
+    assert len({response.text for response in responses}) == 1
+    assert responses[0].json()["error"]["code"] == "invalid_sign_in"
 
 
 async def test_one_of_two_concurrent_sign_ins_gets_a_key(world: World) -> None:
     value = await token(world)
 
-    answers = await asyncio.gather(*(send(world, value) for _ in range(5)))
+    responses = await asyncio.gather(*(send(world, value) for _ in range(5)))
 
-    assert sorted(answer.status_code for answer in answers) == [200, 401, 401, 401, 401]
+    assert sorted(response.status_code for response in responses) == [200, 401, 401, 401, 401]
 
 
 async def test_expired_keys_of_the_console_do_not_pile_up(world: World) -> None:
     await send(world, await token(world))
     world.clock.advance(seconds=13 * 3600)
-    made = (await send(world, await token(world))).json()
+    api_key = (await send(world, await token(world))).json()
 
     async with world.engine.connect() as conn:
         key = await key_rows.newest(conn, await _project(world), after=None, limit=None)
-    assert [one.id for one in key if one.name == "console"] == [made["id"]]
+    assert [row.id for row in key if row.name == "console"] == [api_key["id"]]
 
 
 async def test_the_services_command_prints_a_token(world: World) -> None:
@@ -240,6 +248,6 @@ async def test_the_services_command_prints_a_token(world: World) -> None:
 
 async def _project(world: World) -> str:
     async with world.engine.connect() as conn:
-        found = await key_rows.find_project(conn, "tests")
-    assert found is not None
-    return found
+        project = await key_rows.find_project(conn, "tests")
+    assert project is not None
+    return project

@@ -12,10 +12,10 @@ from tests.integration.api.files.upload_parts import begin_upload, send_part
 from tests.world import DATASET, JOBS, World
 
 
-async def set_limits(world: World, **most: int | None) -> None:
+async def set_limits(world: World, **limits: int | None) -> None:
     """Give the project these limits."""
     async with world.engine.begin() as conn:
-        await quotas.set_limits(conn, "tests", most)
+        await quotas.set_limits(conn, "tests", limits)
 
 
 async def describe_limits(world: World) -> str:
@@ -24,22 +24,24 @@ async def describe_limits(world: World) -> str:
         return await quotas.describe_limits(conn, "tests")
 
 
-def is_refused(answer: httpx.Response, *words: str) -> bool:
+def is_refused(response: httpx.Response, *phrases: str) -> bool:
     """Whether the answer says that the quota is used up, and what to do."""
-    error = answer.json()["error"]
-    known = (answer.status_code, error["code"]) == (403, "quota_exceeded")
-    return known and all(word in error["message"] for word in ("or ask the operator", *words))
+    error = response.json()["error"]
+    is_quota_error = (response.status_code, error["code"]) == (403, "quota_exceeded")
+    return is_quota_error and all(
+        phrase in error["message"] for phrase in ("or ask the operator", *phrases)
+    )
 
 
 async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> None:
     await set_limits(world, live_jobs=2)
     first = await world.submit()
     await world.submit()
-    asked = await world.asked()
-    refusal = await world.call("POST", JOBS, json=asked)
+    body = await world.asked()
+    refusal = await world.call("POST", JOBS, json=body)
     await world.call("POST", f"{JOBS}/{first['id']}/cancel")
     await world.tick(3)
-    after = await world.call("POST", JOBS, json=asked)
+    after = await world.call("POST", JOBS, json=body)
 
     assert is_refused(refusal, "2 live jobs", "cancel some")
     assert after.status_code == 200
@@ -47,8 +49,8 @@ async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> Non
 
 async def test_requests_at_the_same_time_do_not_share_the_last_place(world: World) -> None:
     await set_limits(world, live_jobs=3, keys=4, files=4)
-    asked = await world.asked()
-    bodies = [asked | {"seed": seed} for seed in range(6)]
+    request = await world.asked()
+    bodies = [request | {"seed": seed} for seed in range(6)]
     jobs = [world.call("POST", JOBS, json=body) for body in bodies]
     keys = [world.call("POST", "/v1/api_keys", json={"name": f"{n}"}) for n in range(6)]
     form = {"purpose": "fine-tune"}
@@ -56,19 +58,19 @@ async def test_requests_at_the_same_time_do_not_share_the_last_place(world: Worl
         world.call("POST", "/v1/files", files={"file": ("a", DATASET)}, data=form) for _ in range(6)
     ]
     for requests in (jobs, keys, files):
-        answers = await asyncio.gather(*requests)
-        assert Counter(a.status_code for a in answers) == {200: 3, 403: 3}
+        responses = await asyncio.gather(*requests)
+        assert Counter(a.status_code for a in responses) == {200: 3, 403: 3}
 
 
 async def test_a_job_that_was_created_already_needs_no_new_place(world: World) -> None:
     await set_limits(world, live_jobs=1)
     headers = {"idempotency-key": "once"}
-    asked = await world.asked()
-    first = await world.call("POST", JOBS, json=asked, headers=headers)
-    again = await world.call("POST", JOBS, json=asked, headers=headers)
+    body = await world.asked()
+    first = await world.call("POST", JOBS, json=body, headers=headers)
+    second = await world.call("POST", JOBS, json=body, headers=headers)
 
-    assert (first.status_code, again.status_code) == (200, 200)
-    assert first.json()["id"] == again.json()["id"]
+    assert (first.status_code, second.status_code) == (200, 200)
+    assert first.json()["id"] == second.json()["id"]
 
 
 async def test_a_project_has_so_many_files_and_uploads(world: World) -> None:
@@ -87,11 +89,11 @@ async def test_a_project_has_so_many_bytes_of_files(world: World) -> None:
     await world.upload()
     await set_limits(world, bytes=2 * len(DATASET) + 1000)
     upload = {"filename": "a", "purpose": "fine-tune", "mime_type": "application/jsonl"}
-    fits = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
-    whole = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
+    accepted = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
+    upload_response = await world.call("POST", "/v1/uploads", json=upload | {"bytes": len(DATASET)})
 
-    assert fits.status_code == 200
-    assert is_refused(whole, "bytes of files and uploads")
+    assert accepted.status_code == 200
+    assert is_refused(upload_response, "bytes of files and uploads")
 
 
 async def test_an_upload_of_unknown_size_counts_as_the_largest(world: World) -> None:
@@ -103,26 +105,26 @@ async def test_an_upload_of_unknown_size_counts_as_the_largest(world: World) -> 
     async def chunks() -> AsyncIterator[bytes]:
         yield form.read()
 
-    answer = await world.call("POST", "/v1/files", content=chunks(), headers=kind)
+    response = await world.call("POST", "/v1/files", content=chunks(), headers=kind)
 
-    assert is_refused(answer, "send Content-Length")
+    assert is_refused(response, "send Content-Length")
 
 
 async def test_the_quota_of_one_project_is_no_other_projects(world: World) -> None:
     await set_limits(world, keys=0, files=0)
-    other = replace(world, key=await world.other_key())
+    other_client = replace(world, key=await world.other_key())
 
-    assert (await other.call("POST", "/v1/api_keys", json={"name": "x"})).status_code == 200
-    assert await other.upload()
+    assert (await other_client.call("POST", "/v1/api_keys", json={"name": "x"})).status_code == 200
+    assert await other_client.upload()
 
 
 async def test_parts_that_are_sent_again_and_again_fill_no_storage(world: World) -> None:
-    async with world.beside(staging=Staging(spare_bytes=10)) as small:
-        upload = await begin_upload(small, bytes=100)
-        kept = [await send_part(small, upload, b"x" * 100) for _ in range(2)]
-        refusal = await send_part(small, upload, b"x" * 100)
+    async with world.beside(staging=Staging(spare_bytes=10)) as limited:
+        upload = await begin_upload(limited, bytes=100)
+        responses = [await send_part(limited, upload, b"x" * 100) for _ in range(2)]
+        refusal = await send_part(limited, upload, b"x" * 100)
 
-    assert [answer.status_code for answer in kept] == [200, 200]
+    assert [response.status_code for response in responses] == [200, 200]
     assert refusal.status_code == 400
     assert "or cancel it" in refusal.json()["error"]["message"]
 
@@ -139,10 +141,10 @@ async def test_the_operator_sees_what_a_project_has_and_may_have(world: World) -
 
 
 async def test_nothing_may_be_added_where_the_limit_is_zero(world: World) -> None:
-    asked = await world.asked()
+    request = await world.asked()
     file = {"files": {"file": ("a", DATASET)}}
     requests: dict[str, tuple[str, dict[str, Any]]] = {
-        "live_jobs": (JOBS, {"json": asked}),
+        "live_jobs": (JOBS, {"json": request}),
         "files": ("/v1/files", file),
         "bytes": ("/v1/files", file),
         "keys": ("/v1/api_keys", {"json": {"name": "x"}}),

@@ -22,19 +22,19 @@ SMALL = "Standard_NC24ads_A100_v4"
 ANSWER = {"role": "assistant", "content": "because " * 120}
 
 
-async def plan(world: World, **more: Any) -> Any:  # noqa: ANN401 - JSON
+async def plan(world: World, **fields: Any) -> Any:  # noqa: ANN401 - JSON
     body = {"model": LLAMA, "training_file": await world.upload(), "infrastructure": {"nodes": 1}}
-    answer = await world.call("POST", f"{JOBS}?dry_run=true", json=body | more)
-    assert answer.status_code == 200, answer.text
-    return answer.json()
+    response = await world.call("POST", f"{JOBS}?dry_run=true", json=body | fields)
+    assert response.status_code == 200, response.text
+    return response.json()
 
 
 async def test_a_known_model_is_planned_before_it_is_staged(world: World) -> None:
-    told = await plan(world, training={"adapter": {"type": "lora"}})
+    planned = await plan(world, training={"adapter": {"type": "lora"}})
 
-    assert told["model"] == LLAMA
-    assert told["plan"]["memory"]["parameters"] > 2 * 8_030_261_248
-    (warning,) = (w for w in told["plan"]["warnings"] if "not staged yet" in w)
+    assert planned["model"] == LLAMA
+    assert planned["plan"]["memory"]["parameters"] > 2 * 8_030_261_248
+    (warning,) = (w for w in planned["plan"]["warnings"] if "not staged yet" in w)
     assert f"rekindle.stage --name {LLAMA}" in warning
     assert "Llama 3.1 Community License" in warning
 
@@ -44,9 +44,9 @@ async def test_an_encoder_is_planned_to_classify(world: World) -> None:
     rows = [{"text": f"row {n}", "label": "good" if n % 2 else "bad"} for n in range(20)]
     file = await world.upload("\n".join(map(json.dumps, rows)).encode())
 
-    told = await plan(world, **bert, training_file=file, method={"type": "classification"})
+    planned = await plan(world, **bert, training_file=file, method={"type": "classification"})
 
-    assert told["plan"]["recipe"]["max_seq_len"] == 512
+    assert planned["plan"]["recipe"]["max_seq_len"] == 512
 
 
 async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) -> None:
@@ -65,13 +65,15 @@ async def test_a_plan_learns_from_what_jobs_of_the_project_took(world: World) ->
 
 async def test_a_job_shows_its_checkpoint_interval_and_where_it_comes_from(world: World) -> None:
     planned = await world.submit()
-    asked = await world.submit(training={"checkpoint_seconds": 60})
+    overridden = await world.submit(training={"checkpoint_seconds": 60})
 
-    found = [(await world.job(job["id"]))["checkpoint_interval"] for job in (planned, asked)]
+    intervals = [
+        (await world.job(job["id"]))["checkpoint_interval"] for job in (planned, overridden)
+    ]
 
-    assert found[0]["seconds"] == planned["plan"]["options"][0]["checkpoint_seconds"]
-    assert [f["chosen_by"] for f in found] == ["planner", "user"]
-    assert found[1] == {
+    assert intervals[0]["seconds"] == planned["plan"]["options"][0]["checkpoint_seconds"]
+    assert [f["chosen_by"] for f in intervals] == ["planner", "user"]
+    assert intervals[1] == {
         "seconds": 60.0,
         "chosen_by": "user",
         "evictions_per_hour": None,
@@ -82,12 +84,12 @@ async def test_a_job_shows_its_checkpoint_interval_and_where_it_comes_from(world
 @pytest.fixture
 async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
     """Yield a service whose machines have GPUs: one small size on Spot, and one on demand."""
-    small = Offering(region="eastus", vm_size=SMALL, capacity_type=CapacityType.SPOT)
-    paid = replace(small, capacity_type=CapacityType.ON_DEMAND)
+    offering = Offering(region="eastus", vm_size=SMALL, capacity_type=CapacityType.SPOT)
+    on_demand = replace(offering, capacity_type=CapacityType.ON_DEMAND)
     full = Decimal("3.67")
     table = {
-        small: Price(hourly=Decimal("0.68"), on_demand_hourly=full),
-        paid: Price(hourly=full, on_demand_hourly=full),
+        offering: Price(hourly=Decimal("0.68"), on_demand_hourly=full),
+        on_demand: Price(hourly=full, on_demand_hourly=full),
     }
     defaults = replace(
         world.parts.plan_defaults,
@@ -96,8 +98,8 @@ async def cloud_of_gpus(world: World) -> AsyncIterator[World]:
         processes_per_node=None,
         is_emulated=False,
     )
-    async with world.beside(plan_defaults=defaults, prices=FixedPrices(table)) as other:
-        yield other
+    async with world.beside(plan_defaults=defaults, prices=FixedPrices(table)) as replica:
+        yield replica
 
 
 async def asked_of_8b(world: World, **infrastructure: Any) -> Any:  # noqa: ANN401 - JSON
@@ -111,8 +113,8 @@ async def asked_of_8b(world: World, **infrastructure: Any) -> Any:  # noqa: ANN4
         "training": {"adapter": {"type": "lora"}},
         "infrastructure": infrastructure,
     }
-    answer = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
-    return answer.json()
+    response = await world.call("POST", f"{JOBS}?dry_run=true", json=body)
+    return response.json()
 
 
 async def test_a_job_with_an_hour_to_go_gets_as_many_nodes_as_it_takes(
@@ -121,41 +123,41 @@ async def test_a_job_with_an_hour_to_go_gets_as_many_nodes_as_it_takes(
     world = cloud_of_gpus
     hour = int((world.clock() + timedelta(hours=1)).timestamp())
 
-    free = await asked_of_8b(world)
-    told = await asked_of_8b(world, deadline=hour)
-    small = await asked_of_8b(world, deadline=hour, budget={"amount": "0.50"})
-    fixed = await asked_of_8b(world, deadline=hour, nodes=1)
+    without_budget = await asked_of_8b(world)
+    suggestions_plan = await asked_of_8b(world, deadline=hour)
+    small_budget = await asked_of_8b(world, deadline=hour, budget={"amount": "0.50"})
+    fixed_nodes = await asked_of_8b(world, deadline=hour, nodes=1)
 
-    assert free["plan"]["nodes"] == 1
-    assert free["plan"]["duration_p50"] > 3600
-    best = told["plan"]["options"][0]
+    assert without_budget["plan"]["nodes"] == 1
+    assert without_budget["plan"]["duration_p50"] > 3600
+    best = suggestions_plan["plan"]["options"][0]
     assert best["nodes"] > 1
     assert best["eta_seconds"]["p90"] <= 3600
     assert best["meets_deadline"] >= 0.9
-    assert "chosen by the deadline" in told["plan"]["why"]
-    assert small["error"]["code"] == "budget_too_small"
-    assert fixed["error"]["code"] == "deadline_too_soon"
-    assert "infrastructure.nodes" in fixed["error"]["message"]
+    assert "chosen by the deadline" in suggestions_plan["plan"]["why"]
+    assert small_budget["error"]["code"] == "budget_too_small"
+    assert fixed_nodes["error"]["code"] == "deadline_too_soon"
+    assert "infrastructure.nodes" in fixed_nodes["error"]["message"]
 
 
 PLANS = "/v1/fine_tuning/plans"
 
 
-async def plan_job(world: World, **more: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
+async def plan_job(world: World, **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
     """Return a request, and the plan of it."""
-    body = await world.asked() | more
-    answer = await world.call("POST", PLANS, json=body)
-    assert answer.status_code == 200, answer.text
-    plan: dict[str, Any] = answer.json()
+    body = await world.asked() | fields
+    response = await world.call("POST", PLANS, json=body)
+    assert response.status_code == 200, response.text
+    plan: dict[str, Any] = response.json()
     return body, plan
 
 
 async def test_a_plan_is_kept_and_a_job_is_created_as_planned(world: World) -> None:
     body, plan = await plan_job(world, infrastructure={"nodes": 2, "budget": {"amount": "90"}})
-    read = await world.call("GET", f"{PLANS}/{plan['id']}")
+    fetched = await world.call("GET", f"{PLANS}/{plan['id']}")
     job = await world.call("POST", JOBS, json=body | {"plan": plan["id"], "metadata": {"a": "b"}})
 
-    assert read.json() == plan
+    assert fetched.json() == plan
     assert plan["expires_at"] - plan["created_at"] == 86_400
     assert plan["chosen"]["fits_budget"]
     assert plan["chosen"]["memory"]["needed"] > 0
@@ -169,45 +171,55 @@ async def test_other_places_are_shown_by_cost_and_time(world: World) -> None:
 
     assert costs == sorted(costs)
     assert len(plan["next"]) == min(3, len(plan["plan"]["options"]) - 1)
-    for found in plan["suggestions"]:
-        member = {"cheaper": "cost_p50", "faster": "duration_p50"}[found["aim"]]
-        assert float(found[member]) < float(plan["chosen"][member])
+    for suggestion in plan["suggestions"]:
+        member = {"cheaper": "cost_p50", "faster": "duration_p50"}[suggestion["aim"]]
+        assert float(suggestion[member]) < float(plan["chosen"][member])
 
 
 async def test_a_plan_expires(world: World) -> None:
     body, plan = await plan_job(world)
     world.clock.advance(hours=25)
-    late = await world.call("POST", JOBS, json=body | {"plan": plan["id"]})
+    response = await world.call("POST", JOBS, json=body | {"plan": plan["id"]})
 
-    assert (late.status_code, late.json()["error"]["param"]) == (400, "plan")
-    assert "expired at" in late.json()["error"]["message"]
+    assert (response.status_code, response.json()["error"]["param"]) == (400, "plan")
+    assert "expired at" in response.json()["error"]["message"]
 
 
 async def test_a_job_is_lived_many_times_without_being_changed(world: World) -> None:
     job = (await world.submit())["id"]
     before = await world.call("GET", f"{JOBS}/{job}")
 
-    answer = await world.call(
+    response = await world.call(
         "POST", f"{JOBS}/{job}/simulation", json={"deadline_hours": 3, "lives": 2}
     )
 
-    told = answer.json()
-    assert answer.status_code == 200, answer.text
-    assert [way["name"] for way in told["ways"]] == ["rekindle", "spot_only", "on_demand"]
-    assert told["ways"][0]["in_time_pct"] == 100
+    simulation = response.json()
+    assert response.status_code == 200, response.text
+    assert [policy["name"] for policy in simulation["ways"]] == [
+        "rekindle",
+        "spot_only",
+        "on_demand",
+    ]
+    assert simulation["ways"][0]["in_time_pct"] == 100
     after = await world.call("GET", f"{JOBS}/{job}")
     assert after.json()["status"] == before.json()["status"]
-    assert strategies_table(told).row_count == 3
+    assert strategies_table(simulation).row_count == 3
 
 
 async def test_a_job_with_a_deadline_is_lived_with_it(world: World) -> None:
     until = int((world.clock() + timedelta(hours=5)).timestamp())
     job = (await world.submit(infrastructure={"deadline": until}))["id"]
 
-    own = (await world.call("POST", f"{JOBS}/{job}/simulation", json={"lives": 1})).json()
-    asked = {"lives": 1, "deadline_hours": 7}
-    other = (await world.call("POST", f"{JOBS}/{job}/simulation", json=asked)).json()
+    default_simulation = (
+        await world.call("POST", f"{JOBS}/{job}/simulation", json={"lives": 1})
+    ).json()
+    options = {"lives": 1, "deadline_hours": 7}
+    second = (await world.call("POST", f"{JOBS}/{job}/simulation", json=options)).json()
 
-    assert [way["name"] for way in own["ways"]] == ["rekindle", "spot_only", "on_demand"]
-    assert own["deadline_hours"] == pytest.approx(5, abs=0.1)
-    assert other["deadline_hours"] == 7
+    assert [policy["name"] for policy in default_simulation["ways"]] == [
+        "rekindle",
+        "spot_only",
+        "on_demand",
+    ]
+    assert default_simulation["deadline_hours"] == pytest.approx(5, abs=0.1)
+    assert second["deadline_hours"] == 7

@@ -39,9 +39,9 @@ async def finish(world: World, running: Running) -> Json:
     await commit(world, job["id"], committed(60, number, "final"))
     await say_all(nodes, NodePhase.FINISHED, number, step=60)
     await world.tick(2)
-    done = await world.job(job["id"])
-    assert done["status"] == "succeeded", done
-    return done
+    finished_job = await world.job(job["id"])
+    assert finished_job["status"] == "succeeded", finished_job
+    return finished_job
 
 
 async def steps(world: World, job: Json, **params: object) -> tuple[list[int], bool]:
@@ -90,21 +90,21 @@ async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) 
     await world.store.write(job["id"], blob, b"one\ntwo\n")
     first = await world.call("GET", path)
     at = first.headers["x-next-offset"]
-    nothing = await world.call("GET", path, params={"offset": at})
+    empty = await world.call("GET", path, params={"offset": at})
     await world.store.write(job["id"], blob, b"one\ntwo\nthree\n")
 
-    more = await world.call("GET", path, params={"offset": at})
-    beyond = await world.call("GET", path, params={"offset": 50})
+    second = await world.call("GET", path, params={"offset": at})
+    past_end = await world.call("GET", path, params={"offset": 50})
 
-    assert (first.text, nothing.text, more.text) == ("one\ntwo\n", "", "three\n")
-    assert (at, more.headers["x-log-offset"], more.headers["x-next-offset"]) == ("8", "8", "14")
-    assert more.headers["x-log-attempt"] == nodes[0].attempt_id
-    assert more.headers["x-log-complete"] == "false"
-    assert (beyond.text, beyond.headers["x-next-offset"]) == ("", "50"), "it waits there"
+    assert (first.text, empty.text, second.text) == ("one\ntwo\n", "", "three\n")
+    assert (at, second.headers["x-log-offset"], second.headers["x-next-offset"]) == ("8", "8", "14")
+    assert second.headers["x-log-attempt"] == nodes[0].attempt_id
+    assert second.headers["x-log-complete"] == "false"
+    assert (past_end.text, past_end.headers["x-next-offset"]) == ("", "50"), "it waits there"
 
 
 @pytest.mark.parametrize(
-    ("text", "tail", "wanted"),
+    ("text", "tail", "expected"),
     [
         (b"", 3, b""),
         (b"a\nb\nc\n", 2, b"b\nc\n"),
@@ -116,43 +116,45 @@ async def test_a_log_is_followed_by_byte_offset(world: World, running: Running) 
     ids=["empty", "lines", "half a line", "few", "long lines", "many"],
 )
 async def test_the_tail_of_a_log_is_its_last_lines(
-    world: World, running: Running, text: bytes, tail: int, wanted: bytes
+    world: World, running: Running, text: bytes, tail: int, expected: bytes
 ) -> None:
     job, nodes, _ = running
     await world.store.write(job["id"], log_path(nodes[0].attempt_id, 0), text)
 
-    answer = await world.call("GET", f"{JOBS}/{job['id']}/logs", params={"tail": tail})
+    response = await world.call("GET", f"{JOBS}/{job['id']}/logs", params={"tail": tail})
 
-    assert answer.content == wanted
-    assert int(answer.headers["x-log-offset"]) == len(text) - len(wanted)
+    assert response.content == expected
+    assert int(response.headers["x-log-offset"]) == len(text) - len(expected)
 
 
 async def test_a_log_is_complete_once_its_machines_are_gone(world: World, running: Running) -> None:
     await finish(world, running)
     await world.tick(30)
 
-    answer = await world.call("GET", f"{JOBS}/{running[0]['id']}/logs")
+    response = await world.call("GET", f"{JOBS}/{running[0]['id']}/logs")
 
-    assert answer.headers["x-log-complete"] == "true"
+    assert response.headers["x-log-complete"] == "true"
 
 
 async def test_a_job_that_succeeded_has_a_result_file(world: World, running: Running) -> None:
     job, nodes, number = running
-    lost = metrics(41, loss=float("nan"))
-    await nodes[0].say(NodePhase.RUNNING, number, step=41, metrics=(lost,))
+    nan_metrics = metrics(41, loss=float("nan"))
+    await nodes[0].say(NodePhase.RUNNING, number, step=41, metrics=(nan_metrics,))
     before = await world.job(job["id"])
-    done = await finish(world, running)
-    (file_id,) = done["result_files"]
+    finished_job = await finish(world, running)
+    (file_id,) = finished_job["result_files"]
 
     file = (await world.call("GET", f"/v1/files/{file_id}")).json()
     coded = await world.call("GET", f"/v1/files/{file_id}/content")
-    plain = await world.call("GET", f"/v1/files/{file_id}/content", headers={"accept": "text/csv"})
+    csv_response = await world.call(
+        "GET", f"/v1/files/{file_id}/content", headers={"accept": "text/csv"}
+    )
 
-    rows = list(csv.DictReader(io.StringIO(plain.text)))
+    rows = list(csv.DictReader(io.StringIO(csv_response.text)))
     assert before["result_files"] == []
-    assert base64.b64decode(coded.content) == plain.content
+    assert base64.b64decode(coded.content) == csv_response.content
     assert (file["purpose"], file["bytes"], file["filename"]) == (
-        *("fine-tune-results", len(plain.content), "step_metrics.csv"),
+        *("fine-tune-results", len(csv_response.content), "step_metrics.csv"),
     )
     assert list(rows[0]) == [
         *("step", "train_loss", "train_accuracy", "valid_loss", "valid_mean_token_accuracy")
@@ -160,14 +162,14 @@ async def test_a_job_that_succeeded_has_a_result_file(world: World, running: Run
     assert [int(r["step"]) for r in rows] == [*range(1, 42)]
     assert (rows[1]["train_loss"], rows[1]["valid_loss"]) == ("98.0", "")
     assert rows[-1]["train_loss"] == ""
-    assert done["trained_tokens"] == 41 * 100
+    assert finished_job["trained_tokens"] == 41 * 100
 
 
 async def test_a_result_file_goes_with_its_metrics(world: World, running: Running) -> None:
-    done = await finish(world, running)
-    (file_id,) = done["result_files"]
+    finished_job = await finish(world, running)
+    (file_id,) = finished_job["result_files"]
     async with world.engine.begin() as conn:
-        assert await event_pruning.delete_some(conn, PrunedTable.METRICS, done["id"])
+        assert await event_pruning.delete_some(conn, PrunedTable.METRICS, finished_job["id"])
 
     pruned = await world.call("GET", f"/v1/files/{file_id}/content")
     deleted = await world.call("DELETE", f"/v1/files/{file_id}")
@@ -178,34 +180,39 @@ async def test_a_result_file_goes_with_its_metrics(world: World, running: Runnin
     assert (await world.call("GET", f"/v1/files/{file_id}/content")).status_code == 404
     job = await world.job(running[0]["id"])
     assert job["result_files"] == []
-    assert job["version"] > done["version"]
+    assert job["version"] > finished_job["version"]
 
 
 async def test_models_are_those_staged_and_those_made(world: World, running: Running) -> None:
     await stage(world.store, "Qwen/Qwen3-8B")
     before = (await world.call("GET", "/v1/models")).json()
-    done = await finish(world, running)
+    finished_job = await finish(world, running)
 
     after = (await world.call("GET", "/v1/models")).json()
-    one = await world.call("GET", f"/v1/models/{done['fine_tuned_model'].replace('/', '%2F')}")
+    encoded = await world.call(
+        "GET", f"/v1/models/{finished_job['fine_tuned_model'].replace('/', '%2F')}"
+    )
 
     assert [m["id"] for m in before["data"]] == ["Qwen/Qwen3-8B", MODEL]
     assert [m["id"] for m in after["data"]] == [
-        done["fine_tuned_model"],
+        finished_job["fine_tuned_model"],
         *(m["id"] for m in before["data"]),
     ]
-    assert one.json() == after["data"][0]
-    assert (one.json()["object"], one.json()["created"]) == ("model", done["finished_at"])
+    assert encoded.json() == after["data"][0]
+    assert (encoded.json()["object"], encoded.json()["created"]) == (
+        "model",
+        finished_job["finished_at"],
+    )
 
 
 async def test_a_model_is_found_while_the_store_is_away(world: World, running: Running) -> None:
-    done = await finish(world, running)
-    name = done["fine_tuned_model"]
-    async with world.beside(store=_Away()) as away:
-        mine = await away.call("GET", f"/v1/models/{name}")
-        based = await away.call("GET", f"/v1/models/{MODEL}")
+    finished_job = await finish(world, running)
+    name = finished_job["fine_tuned_model"]
+    async with world.beside(store=_Away()) as replica:
+        model = await replica.call("GET", f"/v1/models/{name}")
+        based = await replica.call("GET", f"/v1/models/{MODEL}")
 
-    assert (mine.status_code, mine.json()["id"]) == (200, name)
+    assert (model.status_code, model.json()["id"]) == (200, name)
     assert (based.status_code, based.json()["error"]["code"]) == (503, "service_unavailable")
 
 
@@ -213,11 +220,11 @@ async def test_a_base_model_is_found_without_a_look_at_the_others(world: World) 
     await stage(world.store, "Qwen/Qwen3-8B")
     store = _Noting(world.store)
     async with world.beside(store=store) as noting:
-        found = await noting.call("GET", "/v1/models/Qwen/Qwen3-8B")
-        other = await noting.call("GET", "/v1/models/Qwen/Qwen3-9B")
+        model = await noting.call("GET", "/v1/models/Qwen/Qwen3-8B")
+        second = await noting.call("GET", "/v1/models/Qwen/Qwen3-9B")
 
-    assert (found.json()["id"], found.json()["owned_by"]) == ("Qwen/Qwen3-8B", "base")
-    assert (other.status_code, other.json()["error"]["code"]) == (404, "model_not_found")
+    assert (model.json()["id"], model.json()["owned_by"]) == ("Qwen/Qwen3-8B", "base")
+    assert (second.status_code, second.json()["error"]["code"]) == (404, "model_not_found")
     assert store.looked_at == [models.container("Qwen/Qwen3-8B")]
 
 
@@ -244,26 +251,26 @@ class _Noting(MemoryStore):
 
 @pytest.mark.parametrize("head", [b"{", b"[]", b'{"name": "x"}', b"\xff"])
 async def test_a_model_with_an_invalid_head_is_refused(world: World, head: bytes) -> None:
-    where = models.container("broken/model")
-    await world.store.create_container(where)
-    await world.store.write(where, "HEAD", head)
+    container = models.container("broken/model")
+    await world.store.create_container(container)
+    await world.store.write(container, "HEAD", head)
     body = {"model": "broken/model", "training_file": await world.upload()}
 
-    answer = await world.call("POST", JOBS, json=body)
-    listed = await world.call("GET", "/v1/models")
+    response = await world.call("POST", JOBS, json=body)
+    model_list = await world.call("GET", "/v1/models")
 
-    assert (answer.status_code, answer.json()["error"]["code"]) == (400, "unsupported_model")
-    assert "python -m rekindle.stage" in answer.json()["error"]["message"]
-    assert [m["id"] for m in listed.json()["data"]] == [MODEL]
+    assert (response.status_code, response.json()["error"]["code"]) == (400, "unsupported_model")
+    assert "python -m rekindle.stage" in response.json()["error"]["message"]
+    assert [m["id"] for m in model_list.json()["data"]] == [MODEL]
 
 
 async def test_bytes_that_are_gone_are_not_found(world: World, running: Running) -> None:
-    done = await finish(world, running)  # without a manifest: nothing was uploaded
-    file_id = done["training_file"]
+    finished_job = await finish(world, running)  # without a manifest: nothing was uploaded
+    file_id = finished_job["training_file"]
     await world.store.delete("files", file_id)
 
     file = await world.call("GET", f"/v1/files/{file_id}/content")
-    model = await world.call("GET", f"{JOBS}/{done['id']}/model")
+    model = await world.call("GET", f"{JOBS}/{finished_job['id']}/model")
 
     assert (file.status_code, file.json()["error"]["code"]) == (404, "file_not_found")
     assert (model.status_code, model.json()["error"]["code"]) == (404, "model_not_found")

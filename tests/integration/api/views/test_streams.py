@@ -37,57 +37,59 @@ async def over(world: World) -> str:
     return job
 
 
-def parsed(answer: httpx.Response) -> list[dict[str, Any]]:
+def parsed(response: httpx.Response) -> list[dict[str, Any]]:
     """Return the data of the stream's events; the last one is no JSON and says that it is done."""
-    assert answer.headers["content-type"].startswith("text/event-stream")
-    lines = [line for line in answer.text.splitlines() if line.startswith("data: ")]
+    assert response.headers["content-type"].startswith("text/event-stream")
+    lines = [line for line in response.text.splitlines() if line.startswith("data: ")]
     assert lines.pop() == "data: [DONE]"
     return [json.loads(line.removeprefix("data: ")) for line in lines]
 
 
 async def test_events_are_streamed_from_any_to_the_end(world: World, over: str) -> None:
     path = f"{JOBS}/{over}/events/stream"
-    whole = parsed(await world.call("GET", path))
-    listed = (await world.call("GET", f"{JOBS}/{over}/events?limit=100")).json()["data"]
-    seen = {"last-event-id": whole[2]["data"]["id"]}
-    rest = parsed(await world.call("GET", path, headers=seen))
-    wrong = await world.call("GET", path, headers={"last-event-id": "ftevent-1"})
+    messages = parsed(await world.call("GET", path))
+    events = (await world.call("GET", f"{JOBS}/{over}/events?limit=100")).json()["data"]
+    headers = {"last-event-id": messages[2]["data"]["id"]}
+    resumed = parsed(await world.call("GET", path, headers=headers))
+    invalid = await world.call("GET", path, headers={"last-event-id": "ftevent-1"})
 
-    assert [sent["data"]["id"] for sent in whole] == [event["id"] for event in reversed(listed)]
-    assert rest == whole[3:]
-    assert wrong.json()["error"]["code"] == "unknown_cursor"
+    assert [message["data"]["id"] for message in messages] == [
+        event["id"] for event in reversed(events)
+    ]
+    assert resumed == messages[3:]
+    assert invalid.json()["error"]["code"] == "unknown_cursor"
 
 
 async def test_a_job_is_sent_as_it_is_and_then_done(world: World, over: str) -> None:
-    (sent,) = parsed(await world.call("GET", f"{JOBS}/{over}/stream"))
+    (message,) = parsed(await world.call("GET", f"{JOBS}/{over}/stream"))
 
-    assert sent == {"type": "job", "data": await world.job(over)}
+    assert message == {"type": "job", "data": await world.job(over)}
 
 
 async def test_a_log_is_sent_in_whole_characters(world: World, over: str) -> None:
     path = f"{JOBS}/{over}/logs/stream"
-    whole = parsed(await world.call("GET", path))
-    rest = parsed(await world.call("GET", path, headers={"last-event-id": "8"}))
+    messages = parsed(await world.call("GET", path))
+    resumed = parsed(await world.call("GET", path, headers={"last-event-id": "8"}))
 
-    assert "".join(event["data"]["text"] for event in whole) == "Größe\n" * 3
-    assert "".join(event["data"]["text"] for event in rest) == "Größe\n" * 2
+    assert "".join(event["data"]["text"] for event in messages) == "Größe\n" * 3
+    assert "".join(event["data"]["text"] for event in resumed) == "Größe\n" * 2
 
 
 @pytest.mark.parametrize("path", ["stream", "events/stream", "logs/stream"])
 async def test_a_stream_ends_so_that_the_key_is_checked_again(world: World, path: str) -> None:
     job = (await world.submit())["id"]
     await boot(world, job)
-    short = replace(world.parts, stream_lifetime=timedelta(milliseconds=300))
+    short_lived = replace(world.parts, stream_lifetime=timedelta(milliseconds=300))
     (key,) = (await world.call("GET", "/v1/api_keys")).json()["data"]
     head = {"authorization": f"Bearer {world.key}"}
-    async with connected(make_app(short)) as http:
-        cut = await http.get(f"{JOBS}/{job}/{path}", headers=head)
+    async with connected(make_app(short_lived)) as http:
+        first = await http.get(f"{JOBS}/{job}/{path}", headers=head)
         await http.delete(f"/v1/api_keys/{key['id']}", headers=head)
-        again = await http.get(f"{JOBS}/{job}/{path}", headers=head)
+        resumed = await http.get(f"{JOBS}/{job}/{path}", headers=head)
 
-    assert cut.headers["content-type"].startswith("text/event-stream")
-    assert "[DONE]" not in cut.text, "a client takes that for the end of the job"
-    assert again.json()["error"]["code"] == "invalid_api_key"
+    assert first.headers["content-type"].startswith("text/event-stream")
+    assert "[DONE]" not in first.text, "a client takes that for the end of the job"
+    assert resumed.json()["error"]["code"] == "invalid_api_key"
 
 
 @pytest.fixture
@@ -95,9 +97,9 @@ async def client(world: World) -> AsyncIterator[AsyncOpenAI]:
     """OpenAI's client of a served world."""
     async with (
         served(make_app(world.parts)) as url,
-        AsyncOpenAI(api_key=world.key, base_url=f"{url}/v1") as made,
+        AsyncOpenAI(api_key=world.key, base_url=f"{url}/v1") as sdk_client,
     ):
-        yield made
+        yield sdk_client
 
 
 async def test_openais_client_reads_a_changing_stream(world: World, client: AsyncOpenAI) -> None:
@@ -109,8 +111,8 @@ async def test_openais_client_reads_a_changing_stream(world: World, client: Asyn
         stream_cls=openai.AsyncStream[object],
     )
     phases = []
-    async for sent in stream:
-        phases.append(sent["data"]["phase"])  # type: ignore[index]  # JSON
+    async for message in stream:
+        phases.append(message["data"]["phase"])  # type: ignore[index]  # JSON
         if len(phases) == 1:
             await client.fine_tuning.jobs.cancel(job)
             await world.tick(3)
@@ -132,8 +134,8 @@ def app(heard: World) -> FastAPI:
 @pytest.fixture
 async def url(app: FastAPI) -> AsyncIterator[str]:
     """Where it is served."""
-    async with served(app) as where:
-        yield where
+    async with served(app) as base_url:
+        yield base_url
 
 
 @asynccontextmanager
@@ -144,15 +146,15 @@ async def open_stream(
     head = {"authorization": f"Bearer {key}"} | headers
     async with (
         httpx.AsyncClient(base_url=url, timeout=30) as client,
-        client.stream("GET", path, headers=head) as answer,
+        client.stream("GET", path, headers=head) as response,
     ):
-        assert answer.status_code == 200
-        yield _events(answer)
+        assert response.status_code == 200
+        yield _events(response)
 
 
-async def _events(answer: httpx.Response) -> Stream:
+async def _events(response: httpx.Response) -> Stream:
     name = ""
-    async for line in answer.aiter_lines():
+    async for line in response.aiter_lines():
         if line.startswith("id: "):
             name = line.removeprefix("id: ")
         if line.startswith("data: {") and name:
@@ -162,30 +164,36 @@ async def _events(answer: httpx.Response) -> Stream:
 
 async def change_metadata(world: World, job: str, note: str) -> int:
     """Change the job's metadata; its version afterwards."""
-    answer = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"note": note}})
-    assert answer.status_code == 200, answer.text
-    return int(answer.json()["version"])
+    response = await world.call("PATCH", f"{JOBS}/{job}", json={"metadata": {"note": note}})
+    assert response.status_code == 200, response.text
+    return int(response.json()["version"])
 
 
 async def until_version(stream: Stream, version: int) -> Json:
-    async for _, sent in stream:
-        if sent["data"].get("version", 0) >= version:
-            found: Json = sent["data"]
-            return found
+    async for _, message in stream:
+        if message["data"].get("version", 0) >= version:
+            data: Json = message["data"]
+            return data
     raise AssertionError("the stream has ended")
 
 
 async def test_every_page_of_a_project_is_sent_a_job_that_changed(heard: World, url: str) -> None:
     job = str((await heard.submit())["id"])
-    async with open_stream(url, heard.key) as one, open_stream(url, heard.key) as other:
-        first = [(await anext(one))[1], (await anext(other))[1]]
+    async with (
+        open_stream(url, heard.key) as first_stream,
+        open_stream(url, heard.key) as second_stream,
+    ):
+        first = [(await anext(first_stream))[1], (await anext(second_stream))[1]]
         version = await change_metadata(heard, job, "new")
-        shown = [await until_version(one, version), await until_version(other, version)]
+        views = [
+            await until_version(first_stream, version),
+            await until_version(second_stream, version),
+        ]
 
-    listed = (await heard.call("GET", JOBS)).json()["data"]
-    assert [sent["type"] for sent in first] == ["ready", "ready"]
+    jobs = (await heard.call("GET", JOBS)).json()["data"]
+    assert [message["type"] for message in first] == ["ready", "ready"]
     assert first[0]["data"]["resumed"] is False
-    assert shown[0] == shown[1] == listed[0]
+    assert views[0] == views[1] == jobs[0]
 
 
 async def test_a_heartbeat_with_steps_reaches_the_page(heard: World, url: str) -> None:
@@ -195,24 +203,24 @@ async def test_a_heartbeat_with_steps_reaches_the_page(heard: World, url: str) -
     async with open_stream(url, heard.key) as stream:
         await anext(stream)
         await nodes[0].say(NodePhase.RUNNING, number, step=9, metrics=(metrics(9),))
-        async for _, sent in stream:
-            if sent["data"]["progress"]["step"] == 9:
+        async for _, message in stream:
+            if message["data"]["progress"]["step"] == 9:
                 break
 
     assert (await heard.job(job))["progress"]["step"] == 9
 
 
 async def test_nothing_of_another_project_is_sent(heard: World, url: str) -> None:
-    mine = str((await heard.submit())["id"])
+    own_job = str((await heard.submit())["id"])
     async with (
-        open_stream(url, await heard.other_key()) as theirs,
-        open_stream(url, heard.key) as ours,
+        open_stream(url, await heard.other_key()) as other_stream,
+        open_stream(url, heard.key) as own_stream,
     ):
-        await anext(theirs)
-        await anext(ours)
-        await until_version(ours, await change_metadata(heard, mine, "secret"))
+        await anext(other_stream)
+        await anext(own_stream)
+        await until_version(own_stream, await change_metadata(heard, own_job, "secret"))
         with pytest.raises(TimeoutError):
-            await asyncio.wait_for(anext(theirs), 0.2)
+            await asyncio.wait_for(anext(other_stream), 0.2)
 
 
 async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> None:
@@ -223,10 +231,10 @@ async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> 
 
     async with open_stream(url, heard.key, **{"last-event-id": name}) as stream:
         ready = (await anext(stream))[1]
-        missed = await until_version(stream, version)
+        view = await until_version(stream, version)
 
     assert ready["data"]["resumed"] is True
-    assert missed["metadata"] == {"note": "missed"}
+    assert view["metadata"] == {"note": "missed"}
 
 
 async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -> None:
@@ -235,9 +243,9 @@ async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -
         await anext(stream)
         heard.listener.is_connected = False
         version = await change_metadata(heard, job, "quiet")
-        shown = await until_version(stream, version)
+        view = await until_version(stream, version)
 
-    assert shown["metadata"] == {"note": "quiet"}
+    assert view["metadata"] == {"note": "quiet"}
 
 
 async def test_streams_end_with_the_process(heard: World, app: FastAPI, url: str) -> None:
@@ -249,19 +257,19 @@ async def test_streams_end_with_the_process(heard: World, app: FastAPI, url: str
     async with open_stream(url, heard.key) as stream:
         await anext(stream)
         assert await reads()
-    await waiting.until(reads, lambda there: not there, interval=0.01)
+    await waiting.until(reads, lambda readers: not readers, interval=0.01)
     async with open_stream(url, heard.key) as stream:
         await anext(stream)
         app.state.parts.drain.begin_drain()
-        assert [sent async for sent in stream] == []
+        assert [message async for message in stream] == []
 
 
 async def test_streams_of_one_job_read_it_once_for_all(heard: World, url: str) -> None:
     job = str((await heard.submit())["id"])
     statements: list[str] = []
 
-    def note(*sent: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
-        statements.append(sent[2])
+    def note(*arguments: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
+        statements.append(arguments[2])
 
     path = f"{JOBS}/{job}/stream"
     async with AsyncExitStack() as stack:
@@ -272,8 +280,8 @@ async def test_streams_of_one_job_read_it_once_for_all(heard: World, url: str) -
             await anext(page)
         event.listen(heard.engine.sync_engine, "before_cursor_execute", note)
         version = await change_metadata(heard, job, "new")
-        shown = [await until_version(page, version) for page in pages]
+        views = [await until_version(page, version) for page in pages]
         event.remove(heard.engine.sync_engine, "before_cursor_execute", note)
 
-    assert all(one == shown[0] for one in shown)
+    assert all(view == views[0] for view in views)
     assert sum("left join lateral" in statement for statement in statements) <= 3

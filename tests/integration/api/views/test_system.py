@@ -33,15 +33,15 @@ async def test_work_that_no_reconciler_takes_is_shown_as_a_lag(world: World) -> 
     idle = await world.get(SYSTEM)
     await world.submit()
     world.clock.advance(seconds=90)
-    late = await world.get(SYSTEM)
+    system = await world.get(SYSTEM)
 
     assert [(w["name"], w["due"], w["lag_seconds"]) for w in idle["work"]] == [
         ("jobs", 0, 0.0),
         ("attempts", 0, 0.0),
     ]
-    assert (late["work"][0]["due"], late["work"][0]["lag_seconds"]) == (1, 90.0)
-    assert (late["replicas"], late["this_replica"]["runs_loops"]) == ([], False)
-    assert late["schema_revision"].isdigit()
+    assert (system["work"][0]["due"], system["work"][0]["lag_seconds"]) == (1, 90.0)
+    assert (system["replicas"], system["this_replica"]["runs_loops"]) == ([], False)
+    assert system["schema_revision"].isdigit()
 
 
 async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str) -> None:
@@ -50,19 +50,19 @@ async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str)
     listeners[1].introduce("reconciler", None)
     async with running(listeners):
         async with world.engine.begin() as conn:
-            turn = (world.clock(), timedelta(seconds=30))
-            assert await queue.hold_lease(conn, listeners[1].name, *turn)
-        shown = (await world.get(SYSTEM))["replicas"]
+            lease = (world.clock(), timedelta(seconds=30))
+            assert await queue.hold_lease(conn, listeners[1].name, *lease)
+        rows = (await world.get(SYSTEM))["replicas"]
         world.clock.advance(seconds=31)
         lapsed = (await world.get(SYSTEM))["replicas"]
 
-    told = {r["name"]: (r["command"], r["version"], r["leads"]) for r in shown}
-    assert told == {
+    replicas_by_name = {r["name"]: (r["command"], r["version"], r["leads"]) for r in rows}
+    assert replicas_by_name == {
         listeners[0].name: ("all", "1.2.3", []),
         listeners[1].name: ("reconciler", None, ["admission"]),
     }
     assert [r["leads"] for r in lapsed] == [[], []]
-    await until(lambda: world.get(SYSTEM), lambda seen: seen["replicas"] == [])
+    await until(lambda: world.get(SYSTEM), lambda system: system["replicas"] == [])
 
 
 def test_a_name_keeps_the_end_of_a_long_host_and_fits_postgresql() -> None:
@@ -94,10 +94,10 @@ async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
         await rate_limit.take(conn, [TokenRequest(region="eastus", buckets=bucket)], now)
         await circuit_breaker.record_failure(conn, "westus", now, 0.0, probed=False)
 
-    shown = await world.get(SYSTEM)
+    system = await world.get(SYSTEM)
 
-    (turn,), (budget,), (circuit,) = shown["turns"], shown["rate_budgets"], shown["circuits"]
-    assert (turn["holder"], turn["is_held"]) == ("replica-1", True)
+    (lease,), (budget,), (circuit,) = system["turns"], system["rate_budgets"], system["circuits"]
+    assert (lease["holder"], lease["is_held"]) == ("replica-1", True)
     assert (budget["region"], budget["request"], budget["left"]) == (
         *("eastus", "CreateVMScaleSet", 374.0),
     )
@@ -107,14 +107,14 @@ async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
 async def test_a_job_that_needs_a_person_is_shown_until_it_does_not(world: World) -> None:
     job = str((await world.submit(suffix="stuck"))["id"])
     async with world.engine.begin() as conn:
-        told = ("attempt.needs_help", "Grant the role.")
-        await events.add(conn, job, world.clock(), *told, level="error")
-    wanted = (await world.get(SYSTEM))["help_wanted"]
+        help_event = ("attempt.needs_help", "Grant the role.")
+        await events.add(conn, job, world.clock(), *help_event, level="error")
+    help_wanted = (await world.get(SYSTEM))["help_wanted"]
     async with world.engine.begin() as conn:
         await events.add(conn, job, world.clock(), "attempt.help_over", "Mended.", level="info")
     after = (await world.get(SYSTEM))["help_wanted"]
 
-    assert [(w["job"], w["job_name"], w["message"]) for w in wanted] == [
+    assert [(w["job"], w["job_name"], w["message"]) for w in help_wanted] == [
         (job, "stuck", "Grant the role.")
     ]
     assert after == []
@@ -127,15 +127,15 @@ PLACE = SpotPool(SPOT.region, SPOT.vm_size)
 async def test_machines_are_shown_with_their_nodes_and_what_they_cost(world: World) -> None:
     job, _, _ = await start_training(world, step=3, suffix="mine")
 
-    shown = await world.get(FLEET)
+    fleet = await world.get(FLEET)
 
-    (attempt,), (offering,) = shown["attempts"], shown["offerings"]
+    (attempt,), (offering,) = fleet["attempts"], fleet["offerings"]
     assert (attempt["job"], attempt["job_name"], attempt["state"]) == (job, "mine", "running")
     assert (attempt["machines"], attempt["running"], attempt["joined"]) == (2, 2, 2)
     assert [node["step"] for node in attempt["nodes"]] == [3, 3]
     assert {node["unhealthy_since"] for node in attempt["nodes"]} == {None}
-    assert (attempt["per_hour"], shown["per_hour"]) == ("16.8800", "16.8800")
-    assert shown["on_demand_per_hour"] == "65.5400"
+    assert (attempt["per_hour"], fleet["per_hour"]) == ("16.8800", "16.8800")
+    assert fleet["on_demand_per_hour"] == "65.5400"
     assert (offering["region"], offering["gpus"], offering["machines"]) == ("eastus", 8, 2)
     assert (offering["per_hour"], offering["on_demand_per_hour"]) == ("8.4400", "32.7700")
     assert offering["last_given_at"]
@@ -165,15 +165,19 @@ async def test_a_project_sees_its_own_machines_and_operators_those_of_all(world:
     job = str((await world.submit())["id"])
     await boot(world, job)
 
-    mine, theirs = (
+    own_system, other_system = (
         await world.get(FLEET),
         await replace(world, key=await world.other_key()).get(FLEET),
     )
 
-    assert (mine["all_projects"], len(mine["attempts"])) == (True, 1)
-    assert (theirs["all_projects"], theirs["attempts"], theirs["queue"]) == (False, [], [])
-    assert theirs["offerings"][0]["machines"] == 0
-    assert theirs["per_hour"] == "0.0000"
+    assert (own_system["all_projects"], len(own_system["attempts"])) == (True, 1)
+    assert (other_system["all_projects"], other_system["attempts"], other_system["queue"]) == (
+        False,
+        [],
+        [],
+    )
+    assert other_system["offerings"][0]["machines"] == 0
+    assert other_system["per_hour"] == "0.0000"
 
 
 @pytest.mark.parametrize(("days", "prices"), [(1, ["9.0000"]), (30, ["8.0000", "9.0000"])])
@@ -188,8 +192,8 @@ async def test_prices_are_as_azure_published_them(
     async with world.engine.begin() as conn:
         await market.save_prices(conn, {PLACE: points}, now)
 
-    answer = await world.call("GET", PRICES, params={"days": days})
+    response = await world.call("GET", PRICES, params={"days": days})
 
-    (history,) = answer.json()["data"]
+    (history,) = response.json()["data"]
     assert (history["region"], history["vm_size"]) == PLACE
     assert [point["per_hour"] for point in history["prices"]] == prices

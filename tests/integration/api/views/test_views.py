@@ -27,21 +27,26 @@ Running = tuple[dict[str, Any], list[ScriptedNode], int]
 
 
 async def test_a_job_and_its_row_show_progress(world: World, running: Running) -> None:
-    (listed,) = (await world.call("GET", JOBS)).json()["data"]
-    shown = await world.job(running[0]["id"])
+    (listed_job,) = (await world.call("GET", JOBS)).json()["data"]
+    job = await world.job(running[0]["id"])
 
-    assert (shown["status"], shown["phase"]) == ("running", "training")
-    assert shown["progress"]["step"] == 3
-    assert shown["progress"]["seconds_per_step"] == 0.5
-    assert shown["estimated_finish"] > world.clock().timestamp()
-    current = (await world.attempts_of(shown["id"]))[0]["id"]
-    assert shown["attempts"] == {"count": 1, "current": current, "evictions": 0}
-    assert shown["hyperparameters"] == shown["method"]["supervised"]["hyperparameters"]
-    assert None not in shown["hyperparameters"].values()
-    assert {type(shown[name]) for name in ("created_at", "started_at", "estimated_finish")} == {int}
-    assert {name for name, value in listed.items() if shown[name] != value} == {"cost", "progress"}
-    assert listed["progress"] == {"step": 3, "total_steps": 60, "percent": 5.0}
-    assert listed["cost"] == {name: shown["cost"][name] for name in ("spent", "saved", "currency")}
+    assert (job["status"], job["phase"]) == ("running", "training")
+    assert job["progress"]["step"] == 3
+    assert job["progress"]["seconds_per_step"] == 0.5
+    assert job["estimated_finish"] > world.clock().timestamp()
+    current = (await world.attempts_of(job["id"]))[0]["id"]
+    assert job["attempts"] == {"count": 1, "current": current, "evictions": 0}
+    assert job["hyperparameters"] == job["method"]["supervised"]["hyperparameters"]
+    assert None not in job["hyperparameters"].values()
+    assert {type(job[name]) for name in ("created_at", "started_at", "estimated_finish")} == {int}
+    assert {name for name, value in listed_job.items() if job[name] != value} == {
+        "cost",
+        "progress",
+    }
+    assert listed_job["progress"] == {"step": 3, "total_steps": 60, "percent": 5.0}
+    assert listed_job["cost"] == {
+        name: job["cost"][name] for name in ("spent", "saved", "currency")
+    }
 
 
 async def test_an_attempt_and_the_bill_say_what_it_cost(world: World, running: Running) -> None:
@@ -79,21 +84,23 @@ async def test_a_job_without_machines_costs_nothing(world: World) -> None:
 
 async def test_a_checkpoint_shows_what_was_measured(world: World, running: Running) -> None:
     job, nodes, number = running
-    lost = (metrics(4, loss=float("nan")), metrics(5, loss=float("inf")))
-    assert (await nodes[0].say(NodePhase.RUNNING, number, step=5, metrics=lost)).status_code == 200
+    nan_metrics = (metrics(4, loss=float("nan")), metrics(5, loss=float("inf")))
+    assert (
+        await nodes[0].say(NodePhase.RUNNING, number, step=5, metrics=nan_metrics)
+    ).status_code == 200
     for step in (2, 4):
         await commit(world, job["id"], committed(step, number))
     await world.tick()
 
     rows = (await world.get(f"{JOBS}/{job['id']}/metrics"))["data"]
-    unknown, known = (await world.get(f"{JOBS}/{job['id']}/checkpoints"))["data"]
+    unknown, stored = (await world.get(f"{JOBS}/{job['id']}/checkpoints"))["data"]
 
     assert [row["loss"] for row in rows] == [2.0, 1.0, 0.0, None, None]
     assert unknown["metrics"] == {"step": 4, "train_mean_token_accuracy": 0.0}
-    assert known["metrics"]["train_loss"] == 1.0
-    assert "valid_loss" not in known["metrics"]
-    assert known["fine_tuned_model_checkpoint"].endswith(f":{job['id']}:ckpt-step-2")
-    assert (known["kind"], known["generation"]) == ("periodic", number)
+    assert stored["metrics"]["train_loss"] == 1.0
+    assert "valid_loss" not in stored["metrics"]
+    assert stored["fine_tuned_model_checkpoint"].endswith(f":{job['id']}:ckpt-step-2")
+    assert (stored["kind"], stored["generation"]) == ("periodic", number)
 
 
 async def test_an_event_without_data_has_no_such_member(world: World, running: Running) -> None:
@@ -116,14 +123,14 @@ async def test_logs_are_text_of_a_rank_of_an_attempt(world: World, running: Runn
     for rank, text in enumerate(("step 1\n", "quiet\n")):
         await world.store.write(job["id"], log_path(nodes[0].attempt_id, rank), text.encode())
 
-    newest = await world.call("GET", path)
-    named = await world.call("GET", path, params={"attempt": nodes[0].attempt_id, "rank": 1})
+    newest_log = await world.call("GET", path)
+    log = await world.call("GET", path, params={"attempt": nodes[0].attempt_id, "rank": 1})
     numbered = await world.call("GET", path, params={"attempt": "1", "rank": 1})
     unknown = await world.call("GET", path, params={"attempt": "2"})
 
     assert (quiet.status_code, quiet.text) == (200, "")
-    assert (newest.text, named.text, numbered.text) == ("step 1\n", "quiet\n", "quiet\n")
-    assert newest.headers["content-type"].startswith("text/plain")
+    assert (newest_log.text, log.text, numbered.text) == ("step 1\n", "quiet\n", "quiet\n")
+    assert newest_log.headers["content-type"].startswith("text/plain")
     assert unknown.json()["error"]["param"] == "attempt"
 
 

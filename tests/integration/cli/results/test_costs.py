@@ -27,12 +27,12 @@ async def lived(world: World, job: str) -> datetime:
 async def held(world: World, job: str, number: int, hours: float) -> None:
     """Record a one-machine attempt of this number: from 23:00 three days ago, at $8 an hour."""
     midnight = datetime.combine(world.clock().date(), time(), UTC) - timedelta(days=2)
-    begin, name = midnight - timedelta(hours=1), f"att-{number}"
-    end = begin + timedelta(hours=hours)
+    started_at, name = midnight - timedelta(hours=1), f"att-{number}"
+    end = started_at + timedelta(hours=hours)
     async with world.engine.begin() as conn:
-        ended = {"state": "ended", "outcome": "succeeded", "ended_at": end}
-        await add_attempt(conn, begin, id=name, number=number, job_id=job, **ended)
-        row = {"job_id": job, "attempt_id": name, "started_at": begin, "ended_at": end}
+        values = {"state": "ended", "outcome": "succeeded", "ended_at": end}
+        await add_attempt(conn, started_at, id=name, number=number, job_id=job, **values)
+        row = {"job_id": job, "attempt_id": name, "started_at": started_at, "ended_at": end}
         await add(conn, ledger, vm_id="a", hourly=8, on_demand_hourly=32, **row)
 
 
@@ -54,23 +54,25 @@ async def test_each_difference_of_bill_and_ledger_has_a_reason(shell: Shell) -> 
     bills = FakeBills(rows=[billed(before, "1", "8"), billed(midnight, "1.5", "12"), disk])
     watch = BillWatch(engine=world.engine, bills=bills, now=world.clock)
 
-    nothing = await shell.run("costs", "--reconcile")
+    empty = await shell.run("costs", "--reconcile")
     await watch.run_once()
     await watch.run_once()
-    told = (await shell.run("costs", "--reconcile", "--json")).json
-    shown = await shell.run("costs", "--reconcile")
-    other = await shell.run("costs", "--reconcile", "--json", "--key", await world.other_key())
+    document = (await shell.run("costs", "--reconcile", "--json")).json
+    output = await shell.run("costs", "--reconcile")
+    other_result = await shell.run(
+        "costs", "--reconcile", "--json", "--key", await world.other_key()
+    )
 
-    assert "Azure has not published a bill yet" in nothing.out
+    assert "Azure has not published a bill yet" in empty.out
     assert len(bills.requested_periods) == 1
-    (line,) = told["attempts"]
+    (line,) = document["attempts"]
     assert (line["id"], line["metered"], line["billed"]) == ("att-1", "16.0000", "20.2500")
     causes = {d["cause"]: d["amount"] for d in line["differences"]}
     assert causes == {"disks": "0.2500", "time_of_meter": "4.0000"}
-    assert told["whole"]["difference"] == "4.2500"
-    assert "Azure billed 30 machine-minutes more" in shown.out
-    assert "Rekindle's ledger $16.00, Azure's bill $20.25." in shown.out
-    assert (other.json["attempts"], other.json["whole"]["billed"]) == ([], "0.0000")
+    assert document["whole"]["difference"] == "4.2500"
+    assert "Azure billed 30 machine-minutes more" in output.out
+    assert "Rekindle's ledger $16.00, Azure's bill $20.25." in output.out
+    assert (other_result.json["attempts"], other_result.json["whole"]["billed"]) == ([], "0.0000")
 
 
 async def test_what_azure_corrects_takes_the_place_of_what_it_told_before(shell: Shell) -> None:
@@ -83,13 +85,13 @@ async def test_what_azure_corrects_takes_the_place_of_what_it_told_before(shell:
     bills.fail_next = [MarketUnavailable("429", retry_after=60)]
     world.clock.advance(hours=9)
     await watch.run_once()
-    kept = (await shell.run("costs", "--reconcile", "--json")).json
+    statement = (await shell.run("costs", "--reconcile", "--json")).json
     bills.rows = [billed(midnight, "1", "8")]
     world.clock.advance(minutes=16)
     await watch.run_once()
     corrected = (await shell.run("costs", "--reconcile", "--json")).json
 
-    assert (kept["whole"]["billed"], corrected["whole"]["billed"]) == ("72.0000", "8.0000")
+    assert (statement["whole"]["billed"], corrected["whole"]["billed"]) == ("72.0000", "8.0000")
 
 
 async def test_every_day_since_the_last_look_is_asked_for(shell: Shell) -> None:
@@ -104,7 +106,7 @@ async def test_every_day_since_the_last_look_is_asked_for(shell: Shell) -> None:
     await watch.run_once()
     twice = (await shell.run("costs", "--reconcile", "--json", "--days", "60")).json
 
-    first, second = (asked[0] for asked in bills.requested_periods)
+    first, second = (period[0] for period in bills.requested_periods)
     assert (first, second) == (today - timedelta(days=90), today - timedelta(days=10))
     assert (twice["told_since"], twice["whole"]["billed"]) == (f"{first}", "16.0000")
 
@@ -114,30 +116,32 @@ async def test_without_a_bill_nothing_is_judged_and_the_reason_is_told(shell: Sh
     await lived(world, job)
     await BillWatch(engine=world.engine, bills=FakeBills(rows=None), now=world.clock).run_once()
 
-    shown = await shell.run("costs", "--reconcile")
-    told = (await shell.run("costs", "--reconcile", "--json")).json
+    output = await shell.run("costs", "--reconcile")
+    document = (await shell.run("costs", "--reconcile", "--json")).json
     key = await world.other_key()
-    others = (await shell.run("costs", "--reconcile", "--json", "--key", key)).json
+    other_statement = (await shell.run("costs", "--reconcile", "--json", "--key", key)).json
 
-    assert (told["told_at"], told["whole"]["differences"][0]["cause"]) == (None, "delay")
-    assert "did not answer: REKINDLE_CLOUD is fake" in shown.out
-    assert "Operators of the service see the reason" in others["trouble"]["message"]
+    assert (document["told_at"], document["whole"]["differences"][0]["cause"]) == (None, "delay")
+    assert "did not answer: REKINDLE_CLOUD is fake" in output.out
+    assert "Operators of the service see the reason" in other_statement["trouble"]["message"]
 
 
 async def test_a_day_is_one_of_utc_in_every_session(world: World) -> None:
     """The night in which Berlin sets its clocks back has 25 hours there."""
-    begin = datetime(2026, 10, 24, 23, tzinfo=UTC)
+    started_at = datetime(2026, 10, 24, 23, tzinfo=UTC)
     async with world.engine.begin() as conn:
-        await add_job(conn, begin)
-        await add_attempt(conn, begin)
-        row = {"job_id": "job", "attempt_id": "att-1", "ended_at": begin + timedelta(hours=26)}
-        await add(conn, ledger, vm_id="a", hourly=8, on_demand_hourly=32, started_at=begin, **row)
+        await add_job(conn, started_at)
+        await add_attempt(conn, started_at)
+        row = {"job_id": "job", "attempt_id": "att-1", "ended_at": started_at + timedelta(hours=26)}
+        await add(
+            conn, ledger, vm_id="a", hourly=8, on_demand_hourly=32, started_at=started_at, **row
+        )
         await conn.execute(text("set local time zone 'Europe/Berlin'"))
-        found = await metered(
-            conn, "p-job", begin.date(), begin.date() + timedelta(days=2), world.clock()
+        summary = await metered(
+            conn, "p-job", started_at.date(), started_at.date() + timedelta(days=2), world.clock()
         )
 
-    assert {m.day.day: float(m.hours) for m in found} == {24: 1, 25: 24, 26: 1}
+    assert {m.day.day: float(m.hours) for m in summary} == {24: 1, 25: 24, 26: 1}
 
 
 async def test_attempts_come_page_by_page_those_first_that_differ_most(shell: Shell) -> None:
@@ -160,20 +164,20 @@ async def test_attempts_come_page_by_page_those_first_that_differ_most(shell: Sh
 async def test_costs_are_shown_by_day_with_what_was_saved(shell: Shell) -> None:
     midnight = await lived(shell.world, await submit(shell))
 
-    shown = await shell.run("costs", "--days", "3")
-    told = (await shell.run("costs", "--days", "3", "--json")).json
+    output = await shell.run("costs", "--days", "3")
+    document = (await shell.run("costs", "--days", "3", "--json")).json
 
     day = f"{midnight:%Y-%m-%d}"
-    row = next(line.split() for line in shown.out.splitlines() if line.strip().startswith(day))
+    row = next(line.split() for line in output.out.splitlines() if line.strip().startswith(day))
     assert row == [day, "$8.00", "$0.00", "$32.00", "$24.00"]
-    assert "machines saved $24.00 compared to on-demand (75 %)." in shown.out
-    assert told["data"][0]["start_time"] == midnight.timestamp()
+    assert "machines saved $24.00 compared to on-demand (75 %)." in output.out
+    assert document["data"][0]["start_time"] == midnight.timestamp()
 
 
 async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell: Shell) -> None:
     world, job = shell.world, await submit(shell)
     midnight = await lived(world, job)
-    strange = {
+    charges = {
         UNTAGGED: ("Storage", "3"),
         "att-9": (MACHINES, "2"),
         "": (MACHINES, "1"),  # our tag, and none of an attempt
@@ -181,27 +185,31 @@ async def test_what_no_project_is_charged_with_is_told_to_operators_alone(shell:
     rows = [
         BilledDay(
             day=midnight.date(),
-            attempt_id=whose,
+            attempt_id=resource,
             category=category,
             quantity=Decimal(1),
             amount=Decimal(amount),
         )
-        for whose, (category, amount) in strange.items()
+        for resource, (category, amount) in charges.items()
     ]
     bills = FakeBills(rows=[*rows, billed(midnight, "2", "16")])
     await BillWatch(engine=world.engine, bills=bills, now=world.clock).run_once()
 
-    told = (await shell.run("costs", "--reconcile", "--json")).json
-    shown = await shell.run("costs", "--reconcile")
-    other = await shell.run("costs", "--reconcile", "--json", "--key", await world.other_key())
+    document = (await shell.run("costs", "--reconcile", "--json")).json
+    output = await shell.run("costs", "--reconcile")
+    other_result = await shell.run(
+        "costs", "--reconcile", "--json", "--key", await world.other_key()
+    )
 
-    assert {(line["cause"], line["category"], line["billed"]) for line in told["of_nobody"]} == {
+    assert {
+        (line["cause"], line["category"], line["billed"]) for line in document["of_nobody"]
+    } == {
         ("untagged", "Storage", "3.0000"),
         ("unknown_attempt", MACHINES, "3.0000"),
     }
-    assert "Belongs to no project: $3.00 (Storage $3.00). A resource without" in shown.out
-    assert told["whole"]["billed"] == "16.0000"
-    assert other.json["of_nobody"] == []
+    assert "Belongs to no project: $3.00 (Storage $3.00). A resource without" in output.out
+    assert document["whole"]["billed"] == "16.0000"
+    assert other_result.json["of_nobody"] == []
 
 
 async def two_projects(world: World, job: str) -> None:
@@ -210,32 +218,44 @@ async def two_projects(world: World, job: str) -> None:
     The refused job never had any machines.
     """
     await held(world, job, 1, 2)
-    now, begin = world.clock(), world.clock() - timedelta(hours=3)
+    now, started_at = world.clock(), world.clock() - timedelta(hours=3)
     async with world.engine.begin() as conn:
-        await add_job(conn, begin, id="theirs")
+        await add_job(conn, started_at, id="theirs")
         evicted = {"state": "ended", "outcome": "evicted", "ended_at": now, "survived": 2}
-        await add_attempt(conn, begin, id="att-9", job_id="theirs", **evicted)
-        row = {"job_id": "theirs", "attempt_id": "att-9", "started_at": begin}
+        await add_attempt(conn, started_at, id="att-9", job_id="theirs", **evicted)
+        row = {"job_id": "theirs", "attempt_id": "att-9", "started_at": started_at}
         await add(conn, ledger, vm_id="b", hourly=10, on_demand_hourly=40, **row)
-        await add_job(conn, begin, id="refused")
-        refused = {"state": "ended", "outcome": "no_capacity", "ended_at": now}
-        await add_attempt(conn, begin, id="att-8", job_id="refused", **refused)
+        await add_job(conn, started_at, id="refused")
+        values = {"state": "ended", "outcome": "no_capacity", "ended_at": now}
+        await add_attempt(conn, started_at, id="att-8", job_id="refused", **values)
 
 
 async def test_operators_see_what_each_project_spent_and_saved(shell: Shell) -> None:
     await two_projects(shell.world, await submit(shell))
 
-    told = (await shell.run("costs", "--projects", "--json")).json
-    shown = await shell.run("costs", "--projects")
+    document = (await shell.run("costs", "--projects", "--json")).json
+    output = await shell.run("costs", "--projects")
     today = (await shell.run("costs", "--projects", "--days", "1", "--json")).json
 
-    (dear, cheap) = told["data"]
-    assert (dear["name"], dear["spent"], dear["evictions"]) == ("p-theirs", "30.0000", 3)
-    assert (cheap["name"], cheap["spent"], cheap["saved"]) == ("tests", "16.0000", "48.0000")
-    assert (cheap["saved_percent"], cheap["jobs"], cheap["evictions"]) == (75.0, 1, 0)
-    assert (told["whole"]["spent"], told["projects"]) == ("46.0000", 2)
-    assert "2 projects: machines cost $46.00, which is $138.00 less" in shown.out
-    assert [one["name"] for one in today["data"]] == ["p-theirs"]
+    (dearer_project, cheaper_project) = document["data"]
+    assert (dearer_project["name"], dearer_project["spent"], dearer_project["evictions"]) == (
+        "p-theirs",
+        "30.0000",
+        3,
+    )
+    assert (cheaper_project["name"], cheaper_project["spent"], cheaper_project["saved"]) == (
+        "tests",
+        "16.0000",
+        "48.0000",
+    )
+    assert (
+        cheaper_project["saved_percent"],
+        cheaper_project["jobs"],
+        cheaper_project["evictions"],
+    ) == (75.0, 1, 0)
+    assert (document["whole"]["spent"], document["projects"]) == ("46.0000", 2)
+    assert "2 projects: machines cost $46.00, which is $138.00 less" in output.out
+    assert [project["name"] for project in today["data"]] == ["p-theirs"]
 
 
 async def spends_more_than_all(world: World, job: str) -> None:
@@ -253,14 +273,14 @@ async def test_projects_come_page_by_page_all_of_one_moment(shell: Shell) -> Non
     await two_projects(world, job)
 
     first = (await world.call("GET", path)).json()
-    rest = f"{path}&until={first['until']}&after="
+    next_url = f"{path}&until={first['until']}&after="
     await spends_more_than_all(world, job)
-    second = (await world.call("GET", f"{rest}{first['last_id']}")).json()
-    lost = await world.call("GET", f"{rest}p-unknown")
-    fresh = (await world.call("GET", path)).json()
+    second = (await world.call("GET", f"{next_url}{first['last_id']}")).json()
+    response = await world.call("GET", f"{next_url}p-unknown")
+    first_page = (await world.call("GET", path)).json()
 
     assert [p["data"][0]["name"] for p in (first, second)] == ["p-theirs", "tests"]
     assert [p["has_more"] for p in (first, second)] == [True, False]
     assert {p["whole"]["spent"] for p in (first, second)} == {"46.0000"}
-    assert fresh["data"][0]["name"] == "tests"
-    assert lost.status_code == 400
+    assert first_page["data"][0]["name"] == "tests"
+    assert response.status_code == 400

@@ -14,9 +14,9 @@ FILES = {"config.json": b"{}", "model.safetensors": bytes(range(256)) * 1000, "e
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
     """Return an empty folder to download to."""
-    made = tmp_path / "model"
-    made.mkdir()
-    return made
+    model_folder = tmp_path / "model"
+    model_folder.mkdir()
+    return model_folder
 
 
 @pytest.fixture
@@ -31,11 +31,11 @@ def held(folder: Path) -> dict[str, bytes]:
 
 async def test_a_model_is_downloaded_whole_and_once(shell: Shell, job: str, folder: Path) -> None:
     first = await shell.run("download", job, str(folder), "--json")
-    again = await shell.run("download", job, str(folder), "--json")
+    repeated = await shell.run("download", job, str(folder), "--json")
 
     assert held(folder) == FILES
     assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
-    assert {f["outcome"] for f in again.json["files"]} == {"already present"}
+    assert {f["outcome"] for f in repeated.json["files"]} == {"already present"}
 
 
 async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
@@ -44,35 +44,35 @@ async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
     (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
     shell.switch.knows_ranges = False
 
-    ended = await shell.run("download", job, str(folder))
+    result = await shell.run("download", job, str(folder))
 
-    assert (ended.code, held(folder)) == (0, FILES)
+    assert (result.code, held(folder)) == (0, FILES)
 
 
 async def test_a_download_goes_on_where_it_broke_off(shell: Shell, job: str, folder: Path) -> None:
     (folder / "model.safetensors.part").write_bytes(FILES["model.safetensors"][:100_000])
-    answer = await shell.world.call(
+    response = await shell.world.call(
         "GET",
         f"/v1/fine_tuning/jobs/{job}/model/model.safetensors",
         headers={"range": "bytes=100000-"},
     )
 
-    ended = await shell.run("download", job, str(folder))
+    result = await shell.run("download", job, str(folder))
 
-    assert (answer.status_code, answer.content) == (206, FILES["model.safetensors"][100_000:])
-    assert answer.headers["content-range"] == "bytes 100000-255999/256000"
-    assert ended.code == 0
+    assert (response.status_code, response.content) == (206, FILES["model.safetensors"][100_000:])
+    assert response.headers["content-range"] == "bytes 100000-255999/256000"
+    assert result.code == 0
     assert held(folder) == FILES
 
 
 async def test_what_arrives_changed_gets_no_name(shell: Shell, job: str, folder: Path) -> None:
     (folder / "model.safetensors.part").write_bytes(b"x" * 100_000)
 
-    ended = await shell.run("download", job, str(folder))
+    result = await shell.run("download", job, str(folder))
     mended = await shell.run("download", job, str(folder))
 
-    assert ended.code == 1
-    assert "checksum" in ended.err
+    assert result.code == 1
+    assert "checksum" in result.err
     assert mended.code == 0
     assert held(folder) == FILES
 
@@ -90,10 +90,10 @@ async def test_a_file_of_the_same_size_but_other_content_is_replaced(
 async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder: Path) -> None:
     (folder / "report.json").write_text('{"job_id": "ftjob-first"}')
 
-    refused = await shell.run("download", job, str(folder))
+    refusal = await shell.run("download", job, str(folder))
 
-    assert refused.code != 0
-    assert "holds the model of job ftjob-first" in refused.err
+    assert refusal.code != 0
+    assert "holds the model of job ftjob-first" in refusal.err
     assert sorted(held(folder)) == ["report.json"]
 
 
@@ -111,45 +111,47 @@ async def carry_out(shell: Shell) -> None:
 async def test_it_shows_what_lies_where_and_what_a_move_would_cost(
     shell: Shell, stored: str
 ) -> None:
-    shown = await shell.run("tier", stored)
+    output = await shell.run("tier", stored)
     document = (await shell.run("tier", "last", "--json")).json
     dry = await shell.run("tier", stored, "archive", "--dry-run")
     bill = await shell.run("cost", stored)
     await carry_out(shell)
 
-    assert (shown.code, dry.code) == (0, 0)
+    assert (output.code, dry.code) == (0, 0)
     assert [f["kind"] for f in document["folders"]] == ["checkpoint"] * 3 + ["model"]
-    for word in ("checkpoint of step 6", "model", "hot", "online", "storage cost so far"):
-        assert word in shown.out
-    for word in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
-        assert word in dry.out
+    for text in ("checkpoint of step 6", "model", "hot", "online", "storage cost so far"):
+        assert text in output.out
+    for text in ("early deletion", "per month", "to read all of it", "free to leave", "2026-11-20"):
+        assert text in dry.out
     tiers = (await list_tiers(shell.world.store, stored, "models/")).values()
     assert {b.tier for b in tiers} == {"hot"}, "a dry run moves nothing"
     assert "storage (included)" in bill.out
 
 
 async def test_an_archived_model_says_how_to_get_it_back(shell: Shell, stored: str) -> None:
-    asked = await shell.run("tier", stored, "archive", "--yes")
+    requested = await shell.run("tier", stored, "archive", "--yes")
     await carry_out(shell)
-    shown = await shell.run("tier", stored)
-    refused = await shell.run("download", stored)
-    back = await shell.run("tier", stored, "hot", "--priority", "high", "--yes")
+    output = await shell.run("tier", stored)
+    refusal = await shell.run("download", stored)
+    restored = await shell.run("tier", stored, "hot", "--priority", "high", "--yes")
     await carry_out(shell)
-    again = await shell.run("tier", stored, "hot", "--yes")
+    repeated = await shell.run("tier", stored, "hot", "--yes")
 
-    assert asked.code == 0
-    assert "moves to archive" in asked.out
-    assert "archived; rehydrates in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in shown.out
-    assert refused.code == 1
-    assert f"rekindle tier {stored} hot" in refused.err
-    assert "at the latest" in back.out
-    assert "is already in hot" in again.out
+    assert requested.code == 0
+    assert "moves to archive" in requested.out
+    assert (
+        "archived; rehydrates in 15 h 00 min for $0.0006, in 1 h 00 min for $0.0050" in output.out
+    )
+    assert refusal.code == 1
+    assert f"rekindle tier {stored} hot" in refusal.err
+    assert "at the latest" in restored.out
+    assert "is already in hot" in repeated.out
 
 
 async def test_a_checkpoint_is_named_by_its_step(shell: Shell, stored: str) -> None:
-    ended = await shell.run("tier", stored, "cold", "--checkpoint", "4", "--yes", "--json")
-    none = await shell.run("tier", stored, "cold", "--checkpoint", "5", "--yes")
+    result = await shell.run("tier", stored, "cold", "--checkpoint", "4", "--yes", "--json")
+    missing = await shell.run("tier", stored, "cold", "--checkpoint", "5", "--yes")
 
-    assert (ended.code, ended.json["step_number"], ended.json["to"]) == (0, 4, "cold")
-    assert none.code == 5
-    assert "no checkpoint '5'" in none.err
+    assert (result.code, result.json["step_number"], result.json["to"]) == (0, 4, "cold")
+    assert missing.code == 5
+    assert "no checkpoint '5'" in missing.err

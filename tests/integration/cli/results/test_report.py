@@ -42,10 +42,10 @@ async def console(shell: Shell, tmp_path: Path) -> AsyncIterator[Shell]:
 async def test_a_report_holds_all_that_its_page_shows(console: Shell) -> None:
     job = await console.world.submit(suffix="tone")
 
-    ended = await console.run("report", job["id"], "--output", "report.html")
+    result = await console.run("report", job["id"], "--output", "report.html")
 
     data = data_in((console.folder / "report.html").read_text())
-    assert ended.code == 0, ended.err
+    assert result.code == 0, result.err
     assert data["job"]["user_provided_suffix"] == "tone"
     assert {"attempts", "events", "metrics"} <= data.keys()
     assert data["job"]["deepspeed"]["config"]["train_micro_batch_size_per_gpu"] == 1
@@ -56,20 +56,20 @@ async def test_a_report_holds_all_that_its_page_shows(console: Shell) -> None:
 async def test_a_service_without_a_console_says_how_to_build_one(shell: Shell) -> None:
     job = await shell.world.submit()
 
-    ended = await shell.run("report", job["id"])
+    result = await shell.run("report", job["id"])
 
-    assert ended.code == 1
-    assert "without the console" in ended.err
-    assert "make setup" in ended.err
+    assert result.code == 1
+    assert "without the console" in result.err
+    assert "make setup" in result.err
     assert not list(shell.folder.glob("*.html"))
 
 
 def test_no_text_of_a_job_ends_the_script_that_holds_it() -> None:
-    hostile = {"job": "</script><script>alert(1)</script><!--"}
+    values = {"job": "</script><script>alert(1)</script><!--"}
 
-    page = fill_template(TEMPLATE, hostile)
+    page = fill_template(TEMPLATE, values)
 
-    assert data_in(page) == hostile
+    assert data_in(page) == values
     assert page.count("<script") == 1
 
 
@@ -95,14 +95,14 @@ async def trained(shell: Shell) -> str:
 async def test_every_step_is_in_each_file(shell: Shell, trained: str, tmp_path: Path) -> None:
     table, folder = tmp_path / "new" / "steps.csv", tmp_path / "runs"
 
-    ended = await shell.run("metrics", trained, "--csv", str(table), "--tensorboard", str(folder))
-    shown = await shell.run("metrics", trained)
+    result = await shell.run("metrics", trained, "--csv", str(table), "--tensorboard", str(folder))
+    output = await shell.run("metrics", trained)
 
     rows = list(csv.DictReader(table.read_text().splitlines()))
     assert [int(row["step"]) for row in rows] == list(range(1, STEPS + 1))
     assert float(rows[4]["loss"]) == metrics(5).loss
-    assert shown.out == table.read_text()
+    assert output.out == table.read_text()
     (events,) = (folder / trained).iterdir()
     assert events.read_bytes().count(b"train/loss") == STEPS
     assert events.read_bytes().startswith(events_file.beginning(0.0)[:8])
-    assert f"wrote {STEPS} steps to {table}" in ended.err.replace("\n", "")
+    assert f"wrote {STEPS} steps to {table}" in result.err.replace("\n", "")

@@ -29,12 +29,12 @@ async def finish(shell: Shell, job: str, nodes: list[ScriptedNode], number: int)
     await shell.world.tick(8)
 
 
-async def printed(reading: asyncio.StreamReader, part: str) -> str:
-    """Lines until one that holds ``part``."""
+async def printed(reading: asyncio.StreamReader, expected: str) -> str:
+    """Lines until one that holds ``expected``."""
     text = ""
-    while part not in text:
+    while expected not in text:
         line = await asyncio.wait_for(reading.readline(), 30)
-        assert line, f"ended without {part!r}: {text}"
+        assert line, f"ended without {expected!r}: {text}"
         text += line.decode()
     return text
 
@@ -61,23 +61,23 @@ async def test_watch_tells_a_whole_life_and_ends_with_the_job(shell: Shell, job:
     number = await train(shell.world, nodes, step=1)
     await finish(shell, job, nodes, number)
 
-    ended = await asyncio.wait_for(watch, 60)
+    result = await asyncio.wait_for(watch, 60)
 
-    assert ended.code == 0
-    assert "Attempt 1: asking Azure for 2 x" in ended.out
-    assert "Succeeded · step 10/60" in ended.out  # as the model says, not the last report
-    assert f"Next: rekindle download {job}" in ended.out
+    assert result.code == 0
+    assert "Attempt 1: asking Azure for 2 x" in result.out
+    assert "Succeeded · step 10/60" in result.out  # as the model says, not the last report
+    assert f"Next: rekindle download {job}" in result.out
 
 
 async def test_watching_a_job_that_was_cancelled_fails(shell: Shell, job: str) -> None:
     await shell.run("cancel", job)
     await shell.world.tick(2)
 
-    ended = await shell.run("watch", job)
+    result = await shell.run("watch", job)
     document = await shell.run("watch", job, "--json")
 
-    assert ended.code == 1
-    assert "Cancelled" in ended.out
+    assert result.code == 1
+    assert "Cancelled" in result.out
     lines: list[dict[str, Any]] = [json.loads(line) for line in document.out.splitlines()]
     assert {line["object"] for line in lines} == {"fine_tuning.job", "fine_tuning.job.event"}
     assert lines[-1]["status"] == "cancelled"
@@ -93,15 +93,15 @@ async def test_watching_outlives_a_service_that_is_away(
     shell.switch.is_away = True
     await shell.world.call("POST", f"/v1/fine_tuning/jobs/{job}/cancel")
     await shell.world.tick(2)
-    said = await printed(watching.stdout, "retrying")
+    output = await printed(watching.stdout, "retrying")
     await waiting.until(lambda: _value(shell.switch.refused), lambda n: n >= 2)
     shell.switch.is_away = False
 
-    rest = await printed(watching.stdout, f"Next: rekindle events {job}")
+    remainder = await printed(watching.stdout, f"Next: rekindle events {job}")
 
-    assert "The job continues meanwhile" in said
-    assert "The service answers again." in rest
-    assert rest.count("retrying") == 0
+    assert "The job continues meanwhile" in output
+    assert "The service answers again." in remainder
+    assert remainder.count("retrying") == 0
     assert await asyncio.wait_for(watching.wait(), 30) == 1
 
 
@@ -112,11 +112,11 @@ async def test_ctrl_c_ends_the_watching_and_not_the_job(
     await printed(watching.stdout, "Created job")
 
     watching.send_signal(signal.SIGINT)
-    _, said = await asyncio.wait_for(watching.communicate(), 30)
+    _, stderr = await asyncio.wait_for(watching.communicate(), 30)
 
     assert watching.returncode == 130
-    assert f"{job} continues" in said.decode()
-    assert "Traceback" not in said.decode()
+    assert f"{job} continues" in stderr.decode()
+    assert "Traceback" not in stderr.decode()
     assert (await shell.world.job(job))["finished_at"] is None
 
 
@@ -129,10 +129,10 @@ async def test_a_reader_that_goes_away_is_no_failure_of_ours(shell: Shell, job: 
         env={"REKINDLE_URL": shell.url, "REKINDLE_API_KEY": shell.key},
         stderr=asyncio.subprocess.PIPE,
     )
-    _, said = await asyncio.wait_for(process.communicate(), 30)
+    _, stderr = await asyncio.wait_for(process.communicate(), 30)
 
     assert process.returncode == 141
-    assert said == b""
+    assert stderr == b""
 
 
 async def test_logs_show_the_end_and_follow_over_attempts(shell: Shell, job: str) -> None:
@@ -146,17 +146,17 @@ async def test_logs_show_the_end_and_follow_over_attempts(shell: Shell, job: str
     await shell.world.store.write(job, path, b"one\ntwo\nthree\nfour\nfi")
     await shell.world.store.write(job, path, b"one\ntwo\nthree\nfour\nfive\ncut o")
     await finish(shell, job, nodes, number)
-    ended = await asyncio.wait_for(followed, 60)
+    result = await asyncio.wait_for(followed, 60)
 
     assert tail.out == "two\nthree\n"
-    lines = [json.loads(line) for line in ended.out.splitlines()]
+    lines = [json.loads(line) for line in result.out.splitlines()]
     assert lines[-1] == {"attempt": 1, "line": "cut o"}
     assert {line["attempt"] for line in lines} == {1}
-    assert ended.code == 0
+    assert result.code == 0
 
 
-async def _value(seen: Any) -> Any:  # noqa: ANN401 - whatever is waited for
-    return seen
+async def _value(value: Any) -> Any:  # noqa: ANN401 - whatever is waited for
+    return value
 
 
 async def test_a_log_is_shown_without_control_characters_or_raw(shell: Shell, job: str) -> None:
@@ -165,11 +165,11 @@ async def test_a_log_is_shown_without_control_characters_or_raw(shell: Shell, jo
     text = b"\x1b]52;c;cm0=\x07loss 1\r\n 1%\r 2%\xff Gr\xc3\xb6\xc3\x9fe\n"
     await shell.world.store.write(job, log_path(attempt["id"], 0), text)
 
-    shown = await shell.run("logs", job)
+    output = await shell.run("logs", job)
     raw = await shell.run("logs", job, "--raw")
     document = (await shell.run("logs", job, "--json")).json
 
-    assert shown.out == "\\x1b]52;c;cm0=\\x07loss 1\n 1%\n 2%\\xff Größe\n"
+    assert output.out == "\\x1b]52;c;cm0=\\x07loss 1\n 1%\n 2%\\xff Größe\n"
     assert raw.out == text.decode(errors="replace").replace("\r\n", "\n"), "as a runner decodes"
     assert document["text"] == text.decode(errors="replace")
 
@@ -178,11 +178,11 @@ async def test_names_and_errors_of_strangers_reach_no_terminal_as_they_are(shell
     name = "Modell \u202e\x9b2J"
     await shell.world.call("POST", "/v1/api_keys", json={"name": name})
 
-    listed = await shell.run("keys", "list")
+    key_list = await shell.run("keys", "list")
     document = await shell.run("keys", "list", "--json")
-    refused = await shell.run("keys", "create", "\x1b[2J")
+    result = await shell.run("keys", "create", "\x1b[2J")
 
-    assert r"Modell \u202e\x9b2J" in listed.out
+    assert r"Modell \u202e\x9b2J" in key_list.out
     assert name in [key["name"] for key in document.json["data"]]
-    for printed in (listed.out, document.out, refused.out + refused.err):
+    for printed in (key_list.out, document.out, result.out + result.err):
         assert not {"\u202e", "\x9b", "\x1b"} & set(printed)

@@ -56,20 +56,20 @@ class Served:
             return before
 
 
-def answer(text: str | None, ended: str = "stop", tokens: tuple[int, int] = (10, 4)) -> Said:
+def answer(text: str | None, finish: str = "stop", tokens: tuple[int, int] = (10, 4)) -> Said:
     """Return a chat completion."""
     choice = {"index": 0, "message": {"role": "assistant", "content": text}}
     usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
     return Said(
-        json.dumps({"choices": [choice | {"finish_reason": ended}], "usage": usage}).encode()
+        json.dumps({"choices": [choice | {"finish_reason": finish}], "usage": usage}).encode()
     )
 
 
 def failure(status: int, message: str, code: str = "", **headers: str) -> Said:
     """OpenAI's envelope of an error."""
-    told = {name.replace("_", "-"): value for name, value in headers.items()}
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
     body = json.dumps({"error": {"message": message, "code": code}}).encode()
-    return Said(body, status, told)
+    return Said(body, status, http_headers)
 
 
 @contextmanager
@@ -83,13 +83,13 @@ def teaching(answering: Answering) -> Iterator[Served]:
         def do_POST(self) -> None:
             request = json.loads(self.rfile.read(int(self.headers["content-length"])))
             before = served.note(request, self.headers.get("authorization", ""))
-            said = answering(request, before)
-            self.send_response(said.status)
-            for name, value in said.headers.items():
+            reply = answering(request, before)
+            self.send_response(reply.status)
+            for name, value in reply.headers.items():
                 self.send_header(name, value)
-            self.send_header("content-length", str(len(said.body)))
+            self.send_header("content-length", str(len(reply.body)))
             self.end_headers()
-            self.wfile.write(said.body)
+            self.wfile.write(reply.body)
 
         def log_message(self, *_: object) -> None:
             """Say nothing."""
@@ -128,15 +128,15 @@ def write(folder: Path, *rows: object) -> None:
     (folder / "prompts.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
 
 
-def command(url: str, *more: str) -> list[str]:
-    usual = ["distil", "prompts.jsonl", "--out", "out.jsonl", "--teacher", "big"]
-    return [*usual, "--teacher-url", url, *more]
+def command(url: str, *options: str) -> list[str]:
+    arguments = ["distil", "prompts.jsonl", "--out", "out.jsonl", "--teacher", "big"]
+    return [*arguments, "--teacher-url", url, *options]
 
 
-def run(url: str, *more: str) -> Ended:
-    ended = CliRunner().invoke(app, command(url, *more), env={"COLUMNS": "200"})
-    assert ended.exception is None or isinstance(ended.exception, SystemExit), ended.exception
-    return Ended(ended.exit_code, ended.stdout, ended.stderr)
+def run(url: str, *options: str) -> Ended:
+    result = CliRunner().invoke(app, command(url, *options), env={"COLUMNS": "200"})
+    assert result.exception is None or isinstance(result.exception, SystemExit), result.exception
+    return Ended(result.exit_code, result.stdout, result.stderr)
 
 
 def rows(folder: Path) -> list[Any]:
@@ -162,21 +162,20 @@ def test_a_teacher_makes_chats_of_prompts_and_tells_what_it_took(folder: Path) -
     write(folder, {"prompt": "A?"}, {"messages": [{"role": "user", "content": "B?"}]}, {"text": 1})
 
     with teaching(Cycle("one", "two", "three", "four")) as teacher:
-        ended = run(teacher.url, "--input-price", "1", "--output-price", "100", "--json")
+        result = run(teacher.url, "--input-price", "1", "--output-price", "100", "--json")
 
-    told = ended.json
-    answers = Counter(row["messages"][0]["content"] for row in rows(folder))
-    assert ended.code == 0
-    assert answers == {"A?": 4, "B?": 4}
-    assert told["paid"] == {
+    summary = result.json
+    counts = Counter(row["messages"][0]["content"] for row in rows(folder))
+    assert result.code == 0
+    assert counts == {"A?": 4, "B?": 4}
+    assert summary["paid"] == {
         "replies": 8,
         "prompt_tokens": 80,
         "completion_tokens": 32,
         "cost": pytest.approx(0.00328),
     }
-    assert told["prompts_left_out"]["it has neither a list `messages` nor a `prompt`"]["lines"] == [
-        3
-    ]
+    invalid = summary["prompts_left_out"]["it has neither a list `messages` nor a `prompt`"]
+    assert invalid["lines"] == [3]
     assert teacher.asked[0]["temperature"] == 1.0
     assert teacher.asked[0]["max_tokens"] == 1024
 
@@ -189,14 +188,15 @@ def test_right_answers_beat_wrong_ones_and_equal_ones_are_counted(folder: Path) 
         return answer(texts[question(request)][before])
 
     with teaching(answering) as teacher:
-        ended = run(
+        result = run(
             teacher.url, "--kind", "preference", "--candidates", "2", "--concurrency", "1", "--json"
         )
 
     (row,) = rows(folder)
     assert row["preferred_output"][0]["content"] == "so it is 42"
     assert row["non_preferred_output"][0]["content"] == "41"
-    assert {why: told["lines"] for why, told in ended.json["prompts_left_out"].items()} == {
+    left_out = result.json["prompts_left_out"]
+    assert {reason: prompts["lines"] for reason, prompts in left_out.items()} == {
         "all candidates are correct": [2],
         "all candidates are wrong": [3],
     }
@@ -212,7 +212,7 @@ def test_a_judge_ranks_what_nobody_can_verify(folder: Path) -> None:
         return answer(next(n for text, n in numbers.items() if f"\n{text}\n" in question(request)))
 
     with teaching(answering) as teacher:
-        ended = run(
+        result = run(
             *(teacher.url, "--kind", "ranking", "--candidates", "3", "--judge", "strict"),
             "--concurrency",
             "1",
@@ -220,8 +220,8 @@ def test_a_judge_ranks_what_nobody_can_verify(folder: Path) -> None:
 
     (row,) = rows(folder)
     assert [a[0]["content"] for a in row["ranked_outputs"]] == ["good", "bad"]
-    assert "1 candidate dropped: the judge returned no number (1)" in ended.out
-    assert "--method reward --set method.reward.loss=ranked_margin" in ended.out
+    assert "1 candidate dropped: the judge returned no number (1)" in result.out
+    assert "--method reward --set method.reward.loss=ranked_margin" in result.out
     assert {r["temperature"] for r in teacher.asked if r["model"] == "strict"} == {0.0}
 
 
@@ -232,19 +232,19 @@ def test_a_grader_chooses_and_what_it_cannot_grade_is_dropped(folder: Path) -> N
     (folder / "grader.json").write_text(json.dumps(grader))
 
     with teaching(Cycle("one", "two \u2028", "three")) as teacher:
-        ended = run(
+        result = run(
             *(teacher.url, "--kind", "preference", "--candidates", "3", "--concurrency", "1"),
             *("--grader", "grader.json", "--json"),
         )
 
     (row,) = rows(folder)
     assert row["preferred_output"][0]["content"] == "two \u2028 to A?"
-    assert ended.json["candidates_dropped"] == {"the grader failed": 3}
-    assert [told["lines"] for told in ended.json["prompts_left_out"].values()] == [[2]]
+    assert result.json["candidates_dropped"] == {"the grader failed": 3}
+    assert [prompts["lines"] for prompts in result.json["prompts_left_out"].values()] == [[2]]
 
 
 def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
-    said = {
+    replies = {
         "empty": answer("  "),
         "cut": answer("and so on and", "length"),
         "none": answer(None),
@@ -253,15 +253,16 @@ def test_answers_of_no_use_are_dropped_and_said(folder: Path) -> None:
         "fails": failure(500, "CUDA error", retry_after="0"),
         "good": answer("yes"),
     }
-    write(folder, *({"prompt": text} for text in said))
+    write(folder, *({"prompt": text} for text in replies))
 
-    with teaching(lambda request, _: said[question(request)]) as teacher:
-        ended = run(teacher.url, "--candidates", "1")
+    with teaching(lambda request, _: replies[question(request)]) as teacher:
+        result = run(teacher.url, "--candidates", "1")
 
     assert [row["messages"][-1]["content"] for row in rows(folder)] == ["yes"]
-    for why in ("empty (2)", "cut off at --max-tokens (1)", "filter says no (1)", "16 MiB", "CUDA"):
-        assert why in ended.out
-    assert "6 prompts left out: no candidate is usable (lines 1, 2, 3, 4, 5" in ended.out
+    reasons = ("empty (2)", "cut off at --max-tokens (1)", "filter says no (1)", "16 MiB", "CUDA")
+    for reason in reasons:
+        assert reason in result.out
+    assert "6 prompts left out: no candidate is usable (lines 1, 2, 3, 4, 5" in result.out
 
 
 REFUSALS = {
@@ -276,14 +277,14 @@ REFUSALS = {
 @pytest.mark.parametrize("kind", REFUSALS)
 def test_a_teacher_that_cannot_be_used_ends_it_with_advice(folder: Path, kind: str) -> None:
     write(folder, {"prompt": "A?"})
-    said, code, advice = REFUSALS[kind]
+    reply, code, advice = REFUSALS[kind]
 
-    with teaching(lambda *_: said) as teacher:
-        ended = run(teacher.url)
+    with teaching(lambda *_: reply) as teacher:
+        result = run(teacher.url)
 
-    assert ended.code == code
-    assert advice in ended.err
-    assert "run the same command to continue" in ended.err
+    assert result.code == code
+    assert advice in result.err
+    assert "run the same command to continue" in result.err
     assert not (folder / "out.jsonl").exists()
 
 
@@ -314,9 +315,9 @@ async def test_a_teacher_waits_as_long_as_it_is_asked_to_and_never_for_hours() -
 
     with teaching(answering) as served:
         async with Teacher(served.url, None, 5.0, sleep) as teacher:
-            said = await teacher.request_reply(asking(served.url))
+            reply = await teacher.request_reply(asking(served.url))
 
-    assert said == TeacherReply(text="yes", ended="stop", prompt_tokens=10, completion_tokens=4)
+    assert reply == TeacherReply(text="yes", ended="stop", prompt_tokens=10, completion_tokens=4)
     assert paused == [7.0, 120.0]
 
 
@@ -324,11 +325,11 @@ def test_a_teacher_that_refuses_everything_is_not_asked_for_long(folder: Path) -
     write(folder, *({"prompt": f"{n}?"} for n in range(100)))
 
     with teaching(lambda *_: failure(400, "no `temperature` with this model")) as teacher:
-        ended = run(teacher.url, "--candidates", "1", "--concurrency", "2")
+        result = run(teacher.url, "--candidates", "1", "--concurrency", "2")
 
-    assert ended.code == 1
-    assert "refused 20 requests in a row" in ended.err
-    assert "--param temperature=null" in ended.err
+    assert result.code == 1
+    assert "refused 20 requests in a row" in result.err
+    assert "--param temperature=null" in result.err
     assert len(teacher.asked) <= 22
 
 
@@ -338,10 +339,10 @@ def test_what_was_paid_for_is_found_again_whatever_the_output_is_called(folder: 
     with teaching(lambda *_: answer("yes")) as teacher:
         run(teacher.url, "--candidates", "1")
         (folder / "elsewhere").mkdir()
-        again = run(teacher.url, "--candidates", "1", "--out", "elsewhere/other.jsonl", "--json")
+        repeated = run(teacher.url, "--candidates", "1", "--out", "elsewhere/other.jsonl", "--json")
 
     assert len(teacher.asked) == 2
-    assert json.loads(again.out)["paid"]["replies"] == 0
+    assert json.loads(repeated.out)["paid"]["replies"] == 0
 
 
 def test_openais_key_goes_to_openai_alone(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -357,8 +358,8 @@ def test_openais_key_goes_to_openai_alone(folder: Path, monkeypatch: pytest.Monk
     assert teacher.keys == {"", "Bearer sk-secret"}
 
 
-@pytest.mark.parametrize("how", [signal.SIGKILL, signal.SIGINT])
-def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.Signals) -> None:
+@pytest.mark.parametrize("sig", [signal.SIGKILL, signal.SIGINT])
+def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, sig: signal.Signals) -> None:
     write(folder, *({"prompt": f"{n}?"} for n in range(6)))
     hold = threading.Event()
 
@@ -377,22 +378,22 @@ def test_a_stopped_run_goes_on_and_pays_nothing_twice(folder: Path, how: signal.
             )
         try:
             assert teacher.enough.wait(HUNG)
-            child.send_signal(how)
-            _, said = child.communicate(timeout=HUNG / 2)  # sooner than the teacher goes on
+            child.send_signal(sig)
+            _, stderr = child.communicate(timeout=HUNG / 2)  # sooner than the teacher goes on
         finally:
             child.kill()
         first = Served(asked=[*teacher.asked])
         hold.set()
         teacher.asked = []
-        ended = run(teacher.url, *_TWO, "--json")
+        result = run(teacher.url, *_TWO, "--json")
 
-    assert child.returncode == (130 if how is signal.SIGINT else -how)
-    assert ("same command to continue" in said) == (how is signal.SIGINT)
+    assert child.returncode == (130 if sig is signal.SIGINT else -sig)
+    assert ("same command to continue" in stderr) == (sig is signal.SIGINT)
     assert len(first.asked) == 11
-    assert ended.json["kept"]["replies"] >= 9
-    assert ended.json["kept"]["replies"] + ended.json["paid"]["replies"] == 12
-    assert len(teacher.asked) == ended.json["paid"]["replies"]
-    assert len(rows(folder)) + sum(ended.json["candidates_dropped"].values()) == 12
+    assert result.json["kept"]["replies"] >= 9
+    assert result.json["kept"]["replies"] + result.json["paid"]["replies"] == 12
+    assert len(teacher.asked) == result.json["paid"]["replies"]
+    assert len(rows(folder)) + sum(result.json["candidates_dropped"].values()) == 12
 
 
 _TWO = ("--candidates", "2", "--concurrency", "2")

@@ -23,42 +23,42 @@ def file_of(shell: Shell, *rows: object) -> str:
 
 async def test_a_local_file_is_uploaded_once_and_its_rows_are_shown(shell: Shell) -> None:
     path = file_of(shell, ROW, TWO, ROW)
-    ended = await shell.run(*PREVIEW, path, "--model", MODEL, "-n", "2")
-    again = await shell.run(*PREVIEW, path, "-m", MODEL, "--line", "3")
-    listed = (await shell.run("files", "list", "--json")).json["data"]
+    result = await shell.run(*PREVIEW, path, "--model", MODEL, "-n", "2")
+    third_line = await shell.run(*PREVIEW, path, "-m", MODEL, "--line", "3")
+    file_rows = (await shell.run("files", "list", "--json")).json["data"]
     document = (await shell.run(*PREVIEW, path, "--model", MODEL, "--json")).json
 
     assert document["data"][0]["examples"][0]["trained_tokens"] == 6
-    assert ended.code == again.code == 0, ended.err
-    assert "line 1 (chat): 45 tokens, 6 trained" in ended.out
-    assert "assistant: [[Four.<|end|>]]" in ended.out
-    assert "line 2 (chat): " in ended.out
-    assert "line 3" not in ended.out.replace("--line 3", "")
-    assert f"rekindle files preview {listed[0]['id']} --model {MODEL} --line 3" in ended.out
-    assert "line 3 (chat): " in again.out
-    assert len(listed) == 1
+    assert result.code == third_line.code == 0, result.err
+    assert "line 1 (chat): 45 tokens, 6 trained" in result.out
+    assert "assistant: [[Four.<|end|>]]" in result.out
+    assert "line 2 (chat): " in result.out
+    assert "line 3" not in result.out.replace("--line 3", "")
+    assert f"rekindle files preview {file_rows[0]['id']} --model {MODEL} --line 3" in result.out
+    assert "line 3 (chat): " in third_line.out
+    assert len(file_rows) == 1
 
 
 async def test_what_would_move_the_cursor_or_look_like_a_mark_is_written_out(shell: Shell) -> None:
-    ended = await shell.run(*PREVIEW, file_of(shell, TWO), "--model", MODEL)
+    result = await shell.run(*PREVIEW, file_of(shell, TWO), "--model", MODEL)
 
-    assert "a\u2409b \\[[c\\]]" in ended.out
-    assert "\u241b[31mred" in ended.out
-    assert "[[one\u21b5\ntwo<|end|>]]" in ended.out
-    assert "\x1b" not in ended.out
+    assert "a\u2409b \\[[c\\]]" in result.out
+    assert "\u241b[31mred" in result.out
+    assert "[[one\u21b5\ntwo<|end|>]]" in result.out
+    assert "\x1b" not in result.out
 
 
 async def test_colours_take_the_place_of_marks(shell: Shell) -> None:
     path = file_of(shell, TWO)
-    asked = (*PREVIEW, path, "--model", MODEL, "--max-seq-len", "67")
-    coloured = await shell.run(*asked, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color")
-    plain = await shell.run(*asked, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
+    arguments = (*PREVIEW, path, "--model", MODEL, "--max-seq-len", "67")
+    coloured = await shell.run(*arguments, NO_COLOR="", FORCE_COLOR="1", TERM="xterm-256color")
+    uncoloured = await shell.run(*arguments, NO_COLOR="1", FORCE_COLOR="1", TERM="xterm-256color")
 
     assert "\x1b[1;32mone\u21b5" in coloured.out
     assert "\x1b[2;9;31m<|end|>" in coloured.out
     assert "[[c]]" in coloured.out
     assert "[[one" not in coloured.out
-    assert "[[one\u21b5\ntwo]]~~<|end|>~~" in plain.out
+    assert "[[one\u21b5\ntwo]]~~<|end|>~~" in uncoloured.out
 
 
 async def test_problems_are_listed_and_examples_numbered(shell: Shell) -> None:
@@ -67,12 +67,12 @@ async def test_problems_are_listed_and_examples_numbered(shell: Shell) -> None:
         "preferred_output": [{"role": "assistant", "content": "4"}],
         "non_preferred_output": [{"role": "assistant", "content": "4"}],
     }
-    ended = await shell.run(*PREVIEW, file_of(shell, pair), "--model", MODEL)
+    result = await shell.run(*PREVIEW, file_of(shell, pair), "--model", MODEL)
 
-    assert "line 1, example 1 of 2 (preferred): 25 tokens, 2 trained" in ended.out
-    assert "line 1, example 2 of 2 (non-preferred): 25 tokens, 2 trained" in ended.out
-    assert "line 1: warning: the answers do not differ" in ended.out
-    assert "(answers_equal)" in ended.out
+    assert "line 1, example 1 of 2 (preferred): 25 tokens, 2 trained" in result.out
+    assert "line 1, example 2 of 2 (non-preferred): 25 tokens, 2 trained" in result.out
+    assert "line 1: warning: the answers do not differ" in result.out
+    assert "(answers_equal)" in result.out
 
 
 async def test_labels_stand_beside_texts_and_split_answers_are_explained(shell: Shell) -> None:
@@ -84,8 +84,8 @@ async def test_labels_stand_beside_texts_and_split_answers_are_explained(shell: 
         "{% endfor %}{% if add_generation_prompt %}{{ 'assistant: ' }}{% endif %}"
     )
     await stage(shell.world.store, "rewriting", tokenizer=tokenizer_files(template))
-    two = {"messages": [*ROW["messages"], *ROW["messages"]]}
-    split = await shell.run(*PREVIEW, file_of(shell, two), "--model", "rewriting")
+    double_row = {"messages": [*ROW["messages"], *ROW["messages"]]}
+    split = await shell.run(*PREVIEW, file_of(shell, double_row), "--model", "rewriting")
 
     assert "line 1 (labelled): 4 tokens, label 'a'" in classes.out
     assert "each trained answer is an example of its own" in split.out

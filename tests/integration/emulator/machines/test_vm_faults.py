@@ -25,10 +25,10 @@ SHORT = ("--create-seconds", "0.2", "--delete-seconds", "0.1")
 
 @pytest.fixture(scope="module")
 def running(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Emulator]:
-    made = Emulator(tmp_path_factory.mktemp("azure"), *SHORT, "--proxies")
-    made.make_group()
-    yield made
-    made.destroy()
+    azure_emulator = Emulator(tmp_path_factory.mktemp("azure"), *SHORT, "--proxies")
+    azure_emulator.make_group()
+    yield azure_emulator
+    azure_emulator.destroy()
 
 
 @pytest.fixture
@@ -46,8 +46,8 @@ def machine(emulator: Emulator) -> dict[str, Any]:
     return vm
 
 
-def order(emulator: Emulator, what: str, **body: object) -> httpx.Response:
-    return emulator.admin(what, {"vm": "one_0"} | body)
+def order(emulator: Emulator, path: str, **body: object) -> httpx.Response:
+    return emulator.admin(path, {"vm": "one_0"} | body)
 
 
 def power(emulator: Emulator) -> str:
@@ -56,14 +56,14 @@ def power(emulator: Emulator) -> str:
 
 async def test_orders_are_carried_out_when_they_are_answered(emulator: Emulator) -> None:
     vm = machine(emulator)
-    cut = order(emulator, "partition", cut=True, to="blob.*", mode="reset").json()["cuts"]
-    more = order(emulator, "partition", cut=True, to="*:443").json()["cuts"]
-    less = order(emulator, "partition", cut=False, to="blob.*").json()["cuts"]
-    none = order(emulator, "partition", cut=False).json()["cuts"]
+    first_cuts = order(emulator, "partition", cut=True, to="blob.*", mode="reset").json()["cuts"]
+    cuts = order(emulator, "partition", cut=True, to="*:443").json()["cuts"]
+    remaining_cuts = order(emulator, "partition", cut=False, to="blob.*").json()["cuts"]
+    remaining = order(emulator, "partition", cut=False).json()["cuts"]
     disk = order(emulator, "disk", bytes_per_second=1000).status_code
 
-    assert (cut, less, none) == ({"blob.*": "reset"}, {"*:443": "drop"}, {})
-    assert more == cut | less
+    assert (first_cuts, remaining_cuts, remaining) == ({"blob.*": "reset"}, {"*:443": "drop"}, {})
+    assert cuts == first_cuts | remaining_cuts
     assert disk == 200
     assert (Path(vm["folder"]) / "harm.obeyed").read_text() == "5"
 
@@ -99,11 +99,11 @@ def _another(emulator: Emulator, process: int) -> bool:
 
 
 def _events(metadata_url: str) -> list[dict[str, Any]]:
-    answer = httpx.get(
+    response = httpx.get(
         f"{metadata_url}/metadata/scheduledevents?api-version=2020-07-01",
         headers={"Metadata": "true"},
     )
-    return list(answer.raise_for_status().json()["Events"])
+    return list(response.raise_for_status().json()["Events"])
 
 
 def test_without_proxies_it_is_told_how_to_have_them(tmp_path: Path) -> None:
@@ -112,8 +112,8 @@ def test_without_proxies_it_is_told_how_to_have_them(tmp_path: Path) -> None:
     with emulator.signed_in() as arm:
         arm.put(set_url("one"), json=scale_set(1)).raise_for_status()
         wait_for(lambda: emulator.machines("one") and power(emulator) == "running")
-    answer = order(emulator, "partition")
+    response = order(emulator, "partition")
     emulator.destroy()
 
-    assert answer.status_code == 409
-    assert "without --proxies" in answer.json()["error"]["message"]
+    assert response.status_code == 409
+    assert "without --proxies" in response.json()["error"]["message"]

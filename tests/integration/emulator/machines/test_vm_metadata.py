@@ -22,9 +22,9 @@ USER_DATA = base64.b64encode(b"no secrets").decode()
 
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock(), throttling="azure") as made:
-        await started(made)
-        yield made
+    async with emulator_inside(tmp_path, Clock(), throttling="azure") as view:
+        await started(view)
+        yield view
 
 
 async def started(inside: Inside) -> None:
@@ -35,50 +35,50 @@ async def started(inside: Inside) -> None:
     await inside.pass_time(5)
 
 
-async def ask(inside: Inside, what: str, vm: int = 0, **request: Any) -> httpx.Response:  # noqa: ANN401 - whatever httpx takes
+async def ask(inside: Inside, path: str, vm: int = 0, **request: Any) -> httpx.Response:  # noqa: ANN401 - whatever httpx takes
     """One request of a VM to its metadata service; time passes, so that none is throttled."""
     inside.clock.advance(seconds=1)
     _, instance = list(inside.fabric.instances())[vm]
-    url = f"{inside.fabric.metadata_url(instance)}/metadata/{what}"
+    url = f"{inside.fabric.metadata_url(instance)}/metadata/{path}"
     return await inside.metadata.get(url, headers=TOLD, **request)
 
 
 async def text(inside: Inside, path: str) -> str:
-    answer = await ask(inside, f"instance/{path}?api-version={NEWEST}&format=text")
-    assert answer.status_code == 200, answer.text
-    return answer.text
+    response = await ask(inside, f"instance/{path}?api-version={NEWEST}&format=text")
+    assert response.status_code == 200, response.text
+    return response.text
 
 
 async def test_every_part_of_the_instance_document_has_a_path(inside: Inside) -> None:
-    whole = (await ask(inside, f"instance?api-version={NEWEST}")).json()
+    tree = (await ask(inside, f"instance?api-version={NEWEST}")).json()
     network = (await ask(inside, f"instance/network/interface/0?api-version={NEWEST}")).json()
     tags = (await ask(inside, f"instance/compute/tagsList?api-version={NEWEST}")).json()
 
-    listed = (await ask(inside, "versions")).json()["apiVersions"]
+    api_versions = (await ask(inside, "versions")).json()["apiVersions"]
 
-    assert (listed[0], listed[-1]) == ("2017-03-01", NEWEST)
-    assert await text(inside, "compute/vmId") == whole["compute"]["vmId"]
+    assert (api_versions[0], api_versions[-1]) == ("2017-03-01", NEWEST)
+    assert await text(inside, "compute/vmId") == tree["compute"]["vmId"]
     assert await text(inside, "Compute/VMSIZE") == "Standard_ND96amsr_A100_v4"
     assert await text(inside, "compute/tags") == "Department:IT;Test:yes"
     assert await text(inside, "compute/userData") == USER_DATA
     assert await text(inside, "") == "compute/\nnetwork/"
     assert await text(inside, "compute/storageProfile/osDisk/diffDiskSettings/option") == "Local"
     assert await text(inside, "compute/storageProfile/resourceDisk/size") == "6710886400"
-    assert network == whole["network"]["interface"][0]
+    assert network == tree["network"]["interface"][0]
     assert tags[0] == {"name": "Department", "value": "IT"}
-    assert not list(leaves_that_are_no_text(whole))
+    assert not list(leaves_that_are_no_text(tree))
 
 
-def leaves_that_are_no_text(found: Any) -> list[Any]:  # noqa: ANN401 - parsed JSON
+def leaves_that_are_no_text(node: Any) -> list[Any]:  # noqa: ANN401 - parsed JSON
     """Azure answers strings only."""
-    if isinstance(found, dict | list):
-        values = found.values() if isinstance(found, dict) else found
+    if isinstance(node, dict | list):
+        values = node.values() if isinstance(node, dict) else node
         return [leaf for value in values for leaf in leaves_that_are_no_text(value)]
-    return [] if isinstance(found, str) else [found]
+    return [] if isinstance(node, str) else [node]
 
 
 @pytest.mark.parametrize(
-    ("what", "status", "told"),
+    ("path", "status", "message"),
     [
         ("instance", 400, "api-version is invalid or was not specified"),
         ("instance?api-version=2020-01-01", 400, "aka.ms/azureimds"),
@@ -90,33 +90,33 @@ def leaves_that_are_no_text(found: Any) -> list[Any]:  # noqa: ANN401 - parsed J
     ],
 )
 async def test_what_it_cannot_answer_it_refuses_in_azures_form(
-    inside: Inside, what: str, status: int, told: str
+    inside: Inside, path: str, status: int, message: str
 ) -> None:
-    answer = await ask(inside, what)
+    response = await ask(inside, path)
 
-    assert answer.status_code == status
-    assert told in answer.json()["error"]
+    assert response.status_code == status
+    assert message in response.json()["error"]
 
 
 async def test_a_request_that_may_have_been_forwarded_is_refused(inside: Inside) -> None:
     _, vm = next(iter(inside.fabric.instances()))
     url = f"{inside.fabric.metadata_url(vm)}/metadata/instance?api-version={NEWEST}"
-    bare = await inside.metadata.get(url)
+    without_header = await inside.metadata.get(url)
     forwarded = await inside.metadata.get(url, headers=TOLD | {"X-Forwarded-For": "10.0.0.1"})
 
-    assert [bare.status_code, forwarded.status_code] == [400, 400]
-    assert "metadata header not specified" in bare.json()["error"]
+    assert [without_header.status_code, forwarded.status_code] == [400, 400]
+    assert "metadata header not specified" in without_header.json()["error"]
 
 
 async def test_the_sixth_request_within_a_second_is_one_too_many(inside: Inside) -> None:
     _, vm = next(iter(inside.fabric.instances()))
     url = f"{inside.fabric.metadata_url(vm)}/metadata/versions"
     codes = [(await inside.metadata.get(url, headers=TOLD)).status_code for _ in range(6)]
-    other = (await ask(inside, "versions", vm=1)).status_code
-    later = (await ask(inside, "versions")).status_code
+    second_vm = (await ask(inside, "versions", vm=1)).status_code
+    first_vm = (await ask(inside, "versions")).status_code
 
     assert codes == [200] * 5 + [429]
-    assert (other, later) == (200, 200)
+    assert (second_vm, first_vm) == (200, 200)
 
 
 async def test_the_first_question_for_events_in_a_day_takes_its_time(tmp_path: Path) -> None:
@@ -141,60 +141,60 @@ async def waits(inside: Inside) -> bool:
     inside.clock.advance(seconds=1)
     task = asyncio.ensure_future(call)
     await asyncio.wait({task}, timeout=0.2)
-    late = not task.done()
+    is_late = not task.done()
     inside.clock.advance(hours=1)
     assert (await task).status_code == 200
-    assert (inside.fabric.state.now(vm).events_on_at != before) == late
-    return late
+    assert (inside.fabric.state.now(vm).events_on_at != before) == is_late
+    return is_late
 
 
 @pytest.fixture
 async def one(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock()) as made:
-        (await made.arm.put(SET, json=scale_set(1))).raise_for_status()
-        await made.pass_time(5)
-        yield made
+    async with emulator_inside(tmp_path, Clock()) as view:
+        (await view.arm.put(SET, json=scale_set(1))).raise_for_status()
+        await view.pass_time(5)
+        yield view
 
 
-async def document(one: Inside, version: str = "2020-07-01") -> dict[str, Any]:
-    answer = await one.metadata.get(_events_url(one, version), headers=TOLD)
-    return dict(answer.raise_for_status().json())
+async def document(azure: Inside, version: str = "2020-07-01") -> dict[str, Any]:
+    response = await azure.metadata.get(_events_url(azure, version), headers=TOLD)
+    return dict(response.raise_for_status().json())
 
 
-async def agree(one: Inside, event_id: str) -> int:
+async def agree(azure: Inside, event_id: str) -> int:
     body = {"StartRequests": [{"EventId": event_id}]}
-    answer = await one.metadata.post(_events_url(one), headers=TOLD, json=body)
-    return answer.status_code
+    response = await azure.metadata.post(_events_url(azure), headers=TOLD, json=body)
+    return response.status_code
 
 
-def _events_url(one: Inside, version: str = "2020-07-01") -> str:
-    _, vm = next(iter(one.fabric.instances()))
-    return f"{one.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
+def _events_url(azure: Inside, version: str = "2020-07-01") -> str:
+    _, vm = next(iter(azure.fabric.instances()))
+    return f"{azure.fabric.metadata_url(vm)}/metadata/scheduledevents?api-version={version}"
 
 
-async def announce(one: Inside, kind: str, **more: object) -> httpx.Response:
-    body = {"vm": "rk-1_0", "kind": kind, **more}
-    return await one.metadata.post("/_emulator/events", json=body)
+async def announce(azure: Inside, kind: str, **members: object) -> httpx.Response:
+    body = {"vm": "rk-1_0", "kind": kind, **members}
+    return await azure.metadata.post("/_emulator/events", json=body)
 
 
 @pytest.mark.parametrize(("kind", "notice"), [("Freeze", 900), ("Reboot", 900), ("Redeploy", 600)])
 async def test_an_event_is_announced_started_and_gone(one: Inside, kind: str, notice: int) -> None:
     before = (await document(one))["DocumentIncarnation"]
-    told = (await announce(one, kind)).json()
-    seen = [await document(one)]
+    announced = (await announce(one, kind)).json()
+    documents = [await document(one)]
     await one.pass_time(notice - 1)
-    seen.append(await document(one))
+    documents.append(await document(one))
     await one.pass_time(1)
-    seen.append(await document(one))
+    documents.append(await document(one))
     await one.pass_time(10)
-    seen.append(await document(one))
-    statuses = [[e["EventStatus"] for e in d["Events"]] for d in seen]
-    incarnations = [d["DocumentIncarnation"] for d in seen]
+    documents.append(await document(one))
+    statuses = [[e["EventStatus"] for e in d["Events"]] for d in documents]
+    incarnations = [d["DocumentIncarnation"] for d in documents]
 
-    assert told == seen[0]["Events"][0]
+    assert announced == documents[0]["Events"][0]
     assert statuses == [["Scheduled"], ["Scheduled"], ["Started"], []]
-    assert seen[0]["Events"][0]["NotBefore"].endswith(" GMT")
-    assert seen[2]["Events"][0]["NotBefore"] == ""
+    assert documents[0]["Events"][0]["NotBefore"].endswith(" GMT")
+    assert documents[2]["Events"][0]["NotBefore"] == ""
     assert before < incarnations[0] == incarnations[1] < incarnations[2] < incarnations[3]
     assert len(list(one.fabric.instances())) == 1
 
@@ -202,11 +202,11 @@ async def test_an_event_is_announced_started_and_gone(one: Inside, kind: str, no
 async def test_a_vm_that_agrees_is_not_waited_for(one: Inside) -> None:
     event = (await announce(one, "Reboot")).json()
     agreed = await agree(one, event["EventId"])
-    again = await agree(one, event["EventId"])
-    other = await agree(one, "00000000-0000-0000-0000-000000000000")
+    repeated = await agree(one, event["EventId"])
+    unknown_event = await agree(one, "00000000-0000-0000-0000-000000000000")
     await one.pass_time(5)
 
-    assert (agreed, again, other) == (200, 200, 400)
+    assert (agreed, repeated, unknown_event) == (200, 200, 400)
     assert (await document(one))["Events"] == []
 
 
@@ -216,14 +216,14 @@ async def test_an_event_that_is_called_off_while_the_vm_agrees_stays_called_off(
     event = (await announce(one, "Reboot")).json()
 
     async def slow_body() -> AsyncIterator[bytes]:
-        whole = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
-        yield whole[:10]
+        content = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
+        yield content[:10]
         await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
-        yield whole[10:]
+        yield content[10:]
 
-    answer = await one.metadata.post(_events_url(one), headers=TOLD, content=slow_body())
+    response = await one.metadata.post(_events_url(one), headers=TOLD, content=slow_body())
 
-    assert answer.status_code == 400
+    assert response.status_code == 400
     assert (await document(one))["Events"] == []
 
 
@@ -232,12 +232,12 @@ async def test_what_is_announced_can_be_called_off_an_eviction_too(one: Inside) 
     body = {"scale_set": "rk-1", "instance_id": "0"}
     (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
     announced = await document(one)
-    answer = await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+    response = await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
     after = await document(one)
     await one.pass_time(1000, step=100)
 
     assert {e["EventType"] for e in announced["Events"]} == {"Redeploy", "Preempt"}
-    assert answer.json() == {"called_off": 2}
+    assert response.json() == {"called_off": 2}
     assert after["Events"] == []
     assert after["DocumentIncarnation"] > announced["DocumentIncarnation"]
     assert len(list(one.fabric.instances())) == 1

@@ -15,18 +15,18 @@ from trainer.supervisor.blob.container import BlobAccess, JobContainer
 def client(azurite: Azurite) -> Iterator[ContainerClient]:
     """Yield the job's container as its owner sees it."""
     file = InputFile(path="inputs/train.jsonl", size=1, sha256="")
-    with azurite.container("job") as made:
-        made.upload_blob(HEAD, Head(generation=1).to_json())
-        made.upload_blob(RUN_SPEC, run_spec(file, file).to_json())
-        yield made
+    with azurite.container("job") as job_container:
+        job_container.upload_blob(HEAD, Head(generation=1).to_json())
+        job_container.upload_blob(RUN_SPEC, run_spec(file, file).to_json())
+        yield job_container
 
 
 @pytest.fixture
 def access() -> Iterator[BlobAccess]:
     """Of one supervisor."""
-    made = BlobAccess()
-    yield made
-    made.close()
+    blob_access = BlobAccess()
+    yield blob_access
+    blob_access.close()
 
 
 @pytest.fixture

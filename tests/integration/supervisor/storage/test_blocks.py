@@ -36,8 +36,8 @@ class Store:
         else:
             span = request.headers["x-ms-range"].removeprefix("bytes=").split("-")
             body = bytes(DATA[int(span[0]) : int(span[1]) + 1])
-            told = {"Content-Range": f"bytes {span[0]}-{span[1]}/{len(DATA)}"}
-            self._say(request, 206, told, body)
+            headers = {"Content-Range": f"bytes {span[0]}-{span[1]}/{len(DATA)}"}
+            self._say(request, 206, headers, body)
 
     def _say(
         self, request: BaseHTTPRequestHandler, status: int, headers: dict[str, str], body: bytes
@@ -79,27 +79,27 @@ def serving(store: Store) -> Iterator[Store]:
 
 @pytest.fixture
 def store() -> Iterator[Store]:
-    with serving(Store()) as made:
-        yield made
+    with serving(Store()) as server:
+        yield server
 
 
 @pytest.fixture
 def blocks() -> Iterator[BlockClient]:
-    made = BlockClient(4)
-    yield made
-    made.close()
+    block_client = BlockClient(4)
+    yield block_client
+    block_client.close()
 
 
 def got(blocks: BlockClient, url: str, offset: int, length: int) -> bytes:
-    taken = bytearray(length)
+    buffer = bytearray(length)
 
-    def take(piece: memoryview, at: int) -> None:
-        taken[at - offset : at - offset + len(piece)] = piece
+    def take(chunk: memoryview, at: int) -> None:
+        buffer[at - offset : at - offset + len(chunk)] = chunk
 
-    crc, whole = blocks.get_range(url, offset, length, take)
-    assert whole == len(DATA)
-    assert crc == checksums.crc64nvme(bytes(taken))
-    return bytes(taken)
+    crc, data = blocks.get_range(url, offset, length, take)
+    assert data == len(DATA)
+    assert crc == checksums.crc64nvme(bytes(buffer))
+    return bytes(buffer)
 
 
 def test_a_block_goes_with_the_checksum_that_blob_computes(
@@ -153,11 +153,11 @@ def test_a_store_that_knows_no_checksums_is_served_without(
 def test_a_refusal_never_tells_the_sas(store: Store, blocks: BlockClient) -> None:
     store.answers = [(403, "AuthenticationFailed"), (302, "")]
 
-    with pytest.raises(AccessRefusedError) as refused:
+    with pytest.raises(AccessRefusedError) as error:
         blocks.put_block(store.url, "one", DATA)
     with pytest.raises(BlobError) as sent_elsewhere:
         blocks.put_block(store.url, "one", DATA)
-    with pytest.raises(BlobUnavailableError) as nobody:
+    with pytest.raises(BlobUnavailableError) as caught:
         blocks.put_block("http://127.0.0.1:9/job/blob?sv=1&sig=secret", "one", DATA)
 
-    assert not any("secret" in str(e.value) for e in (refused, sent_elsewhere, nobody))
+    assert not any("secret" in str(e.value) for e in (error, sent_elsewhere, caught))

@@ -23,16 +23,16 @@ Damage = Callable[[Scene, str], None]
 @pytest.fixture
 async def store(azurite: Azurite) -> AsyncIterator[AzureBlobStore]:
     """Yield the storage account as the service sees it."""
-    made = AzureBlobStore(azurite.connection_string)
-    yield made
-    await made.close()
+    blob_store = AzureBlobStore(azurite.connection_string)
+    yield blob_store
+    await blob_store.close()
 
 
 def saved(scene: Scene, step: int, flipped: int | None = None) -> Committed:
     """Commit a checkpoint of two files; ``flipped``: offset of a wrong byte in the second."""
     files = {name: f"{name} of step {step}".encode() for name in SHARDS}
-    wrong = {} if flipped is None else {SHARDS[1]: flipped}
-    return commit_newest(scene.job, files, wrong, step=step)
+    flipped_files = {} if flipped is None else {SHARDS[1]: flipped}
+    return commit_newest(scene.job, files, flipped_files, step=step)
 
 
 def _flip(scene: Scene, path: str) -> None:
@@ -50,12 +50,12 @@ def _cut(scene: Scene, path: str) -> None:
 
 def _other_jobs_manifest(scene: Scene, path: str) -> None:
     older = scene.job.head().checkpoints[0].path
-    other = scene.job.container.download_blob(f"{older}/{MANIFEST}").readall()
-    scene.job.container.upload_blob(f"{path}/{MANIFEST}", other, overwrite=True)
+    older_manifest = scene.job.container.download_blob(f"{older}/{MANIFEST}").readall()
+    scene.job.container.upload_blob(f"{path}/{MANIFEST}", older_manifest, overwrite=True)
 
 
 @pytest.mark.parametrize(
-    ("damage", "file", "seen"),
+    ("damage", "file", "reason"),
     [
         (_flip, SHARDS[1], "was written again since it was committed"),
         (_cut, SHARDS[1], "has 24 bytes instead of 25"),
@@ -66,21 +66,21 @@ def _other_jobs_manifest(scene: Scene, path: str) -> None:
     ids=["flipped", "truncated", "missing", "of another job", "no manifest"],
 )
 async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
-    scene: Scene, store: AzureBlobStore, damage: Damage, file: str, seen: str
+    scene: Scene, store: AzureBlobStore, damage: Damage, file: str, reason: str
 ) -> None:
     job, before, newest = scene.job.container.container_name, saved(scene, 10), saved(scene, 20)
     damage(scene, newest.path)
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-    said = node.said.broken
+    broken = node.said.broken
     fault = await findings.find_fault(store, job, newest)
     await heads.fence(store, job, 1, {newest.path})
     second = await scene.generation(node, number=2)
     await scene.until(lambda: scene.progress("one") > before.step)
 
-    assert said is not None
-    assert (said.path, said.file) == (newest.path, file)
-    assert fault == CheckpointFault(file=file, reason=seen)
+    assert broken is not None
+    assert (broken.path, broken.file) == (newest.path, file)
+    assert fault == CheckpointFault(file=file, reason=reason)
     assert second.checkpoint == before
     assert await findings.find_fault(store, job, before) is None
     assert node.said.broken is None
@@ -92,11 +92,11 @@ async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_
     newest = saved(scene, 20, flipped=3)
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-    said = node.said.broken
+    broken = node.said.broken
 
-    assert isinstance(said, BrokenCheckpoint)
-    assert said.file == SHARDS[1]
-    assert said.reason.startswith("crc64nvme is ")
+    assert isinstance(broken, BrokenCheckpoint)
+    assert broken.file == SHARDS[1]
+    assert broken.reason.startswith("crc64nvme is ")
     assert await findings.find_fault(store, scene.job.container.container_name, newest) is None
 
 

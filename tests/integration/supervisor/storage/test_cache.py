@@ -36,9 +36,9 @@ def folder(tmp_path: Path) -> RunDir:
 
 @pytest.fixture
 async def cache(scene: Scene, folder: RunDir) -> AsyncIterator[InputCache]:
-    made = _cache(folder.root.parent, _container(scene))
-    yield made
-    await made.close()
+    input_cache = _cache(folder.root.parent, _container(scene))
+    yield input_cache
+    await input_cache.close()
 
 
 class TestPrefetch:
@@ -62,17 +62,17 @@ class TestPrefetch:
         await cache.link_checkpoint(older, folder, 1, range(1))
 
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
-        kept = [p.name for p in folder.checkpoint.resolve().parent.iterdir()]
-        assert kept == [older.manifest_sha256] != [newer.manifest_sha256]
+        names = [p.name for p in folder.checkpoint.resolve().parent.iterdir()]
+        assert names == [older.manifest_sha256] != [newer.manifest_sha256]
 
-    @pytest.mark.parametrize("wrong", [{"sha256": "0" * 64}, {"crc64nvme": "0" * 16}])
+    @pytest.mark.parametrize("wrong_fields", [{"sha256": "0" * 64}, {"crc64nvme": "0" * 16}])
     async def test_an_input_with_a_wrong_byte_gets_no_name(
-        self, scene: Scene, cache: InputCache, folder: RunDir, wrong: dict[str, Any]
+        self, scene: Scene, cache: InputCache, folder: RunDir, wrong_fields: dict[str, Any]
     ) -> None:
         spec = _spec(scene)
-        base = replace(spec.base_model, files=(replace(spec.base_model.files[0], **wrong),))
+        base = replace(spec.base_model, files=(replace(spec.base_model.files[0], **wrong_fields),))
 
-        with pytest.raises(CorruptError, match=f"{next(iter(wrong))} is [0-9a-f]+, not 0+"):
+        with pytest.raises(CorruptError, match=f"{next(iter(wrong_fields))} is [0-9a-f]+, not 0+"):
             await cache.link_inputs(replace(spec, base_model=base), scene.job.grants, folder)
 
         assert not folder.input(base.files[0].path).exists()
@@ -97,13 +97,13 @@ class TestPrefetch:
         self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
         committed = _commit(scene, 10, b"ten" * 10_000_000)
-        ahead = asyncio.create_task(cache.prefetch(scene.job.grants))
+        prefetch = asyncio.create_task(cache.prefetch(scene.job.grants))
         await scene.until(
             lambda: list(folder.root.parent.glob("memory/checkpoints/*/.rank-00000.bin.part"))
         )
         await cache.link_checkpoint(committed, folder, 1, range(1))
         inode = (folder.checkpoint / "rank-00000.bin").stat().st_ino
-        await ahead
+        await prefetch
 
         assert (folder.checkpoint / "rank-00000.bin").stat().st_ino == inode
         assert (folder.checkpoint / "rank-00000.bin").stat().st_size == 30_000_000
@@ -114,10 +114,10 @@ class TestPrefetch:
         committed = _commit(scene, 10, b"ten")
         await cache.link_checkpoint(committed, folder, 1, range(1))
         folder.make_room()
-        gone = not (folder.checkpoint / "rank-00000.bin").exists()
+        is_absent = not (folder.checkpoint / "rank-00000.bin").exists()
         await cache.link_checkpoint(committed, folder, 1, range(1))
 
-        assert gone
+        assert is_absent
         assert (folder.checkpoint / "rank-00000.bin").read_bytes() == b"ten"
 
 
@@ -125,15 +125,15 @@ class TestTokens:
     async def test_what_one_generation_leaves_another_node_has(
         self, scene: Scene, cache: InputCache, folder: RunDir
     ) -> None:
-        left = _leave(scene, folder, b"tokens" * 4_000_000)  # more than one block
+        partial = _leave(scene, folder, b"tokens" * 4_000_000)  # more than one block
         async with _sharing(_container(scene), folder):
             await scene.until(lambda: scene.job.names("cache/"))
         await cache.prefetch(scene.job.grants)
         after = RunDir(folder.root.with_name("gen-0002"))
         await cache.link_inputs(_spec(scene), scene.job.grants, after)
-        await scene.until((after.cache / left.name).exists)
+        await scene.until((after.cache / partial.name).exists)
 
-        assert (after.cache / left.name).read_bytes() == left.read_bytes()
+        assert (after.cache / partial.name).read_bytes() == partial.read_bytes()
 
     async def test_what_a_generation_did_not_come_to_upload_the_next_one_uploads(
         self, scene: Scene, cache: InputCache, folder: RunDir
@@ -153,28 +153,28 @@ class TestTokens:
         self, azurite: Azurite, scene: Scene, folder: RunDir, caplog: pytest.LogCaptureFixture
     ) -> None:
         caplog.set_level("INFO")
-        left = _leave(scene, folder, b"tokens")
+        partial = _leave(scene, folder, b"tokens")
         name = scene.job.container.container_name
         expired = azurite.container_sas(name, hours=-1.0)
-        async with laid_to(azurite.port) as cable:
-            container = JobContainer(scene.access, cable.through(expired))
-            cable.cut()
-            async with _sharing(container, folder, cable.through(scene.job.grants.job)):
+        async with laid_to(azurite.port) as proxy:
+            container = JobContainer(scene.access, proxy.through(expired))
+            proxy.cut()
+            async with _sharing(container, folder, proxy.through(scene.job.grants.job)):
                 await scene.until(lambda: "not_shared_yet" in caplog.text, 40.0)
-                assert left.with_suffix(RECORD).exists()
-                cable.mend()
+                assert partial.with_suffix(RECORD).exists()
+                proxy.mend()
                 await scene.until(lambda: scene.job.names("cache/"), 40.0)
 
     async def test_what_is_not_what_its_maker_wrote_is_neither_shared_nor_kept(
         self, scene: Scene, folder: RunDir
     ) -> None:
-        left = _leave(scene, folder, b"tokens")
-        write_atomically(left, b"tokenz")
+        partial = _leave(scene, folder, b"tokens")
+        write_atomically(partial, b"tokenz")
         async with _sharing(_container(scene), folder):
-            await scene.until(lambda: not left.with_suffix(RECORD).exists())
+            await scene.until(lambda: not partial.with_suffix(RECORD).exists())
 
         assert scene.job.names("cache/") == []
-        assert not left.exists()
+        assert not partial.exists()
 
     async def test_a_file_that_does_not_fit_its_checksum_is_done_without(
         self, scene: Scene, cache: InputCache, folder: RunDir, caplog: pytest.LogCaptureFixture
@@ -191,21 +191,21 @@ class TestTokens:
     async def test_a_generation_neither_waits_for_tokens_nor_fetches_them_twice(
         self, scene: Scene, folder: RunDir
     ) -> None:
-        other = RunDir(folder.root.parent / "other")
-        left = _leave(scene, other, b"tokens" * 4_000_000)
-        async with _sharing(_container(scene), other):
+        other_folder = RunDir(folder.root.parent / "other")
+        partial = _leave(scene, other_folder, b"tokens" * 4_000_000)
+        async with _sharing(_container(scene), other_folder):
             await scene.until(lambda: scene.job.names("cache/"))
         container = Held(scene.access, scene.job.grants.job)
         cache = _cache(folder.root.parent / "node", container)
         await cache.prefetch(scene.job.grants)
         await cache.link_inputs(_spec(scene), scene.job.grants, folder)
-        assert not (folder.cache / left.name).exists()
+        assert not (folder.cache / partial.name).exists()
         container.let_go.set()
-        await scene.until((folder.cache / left.name).exists)
+        await scene.until((folder.cache / partial.name).exists)
         await cache.close()
 
         assert container.asked == 1
-        assert (folder.cache / left.name).read_bytes() == left.read_bytes()
+        assert (folder.cache / partial.name).read_bytes() == partial.read_bytes()
 
 
 class Held(JobContainer):
@@ -224,8 +224,8 @@ class Held(JobContainer):
         return await super().list_blobs(prefix)
 
 
-def _cache(work: Path, container: JobContainer) -> InputCache:
-    return InputCache(work, MemoryFolder(work / "memory"), container, 1)
+def _cache(work_folder: Path, container: JobContainer) -> InputCache:
+    return InputCache(work_folder, MemoryFolder(work_folder / "memory"), container, 1)
 
 
 def _container(scene: Scene) -> JobContainer:
@@ -239,8 +239,8 @@ def _spec(scene: Scene) -> RunSpec:
 def _commit(scene: Scene, step: int, data: bytes, flipped: int | None = None) -> Committed:
     """Commit a checkpoint of one file to Blob and HEAD; ``flipped``: offset of a wrong byte."""
     name = "rank-00000.bin"
-    wrong = {} if flipped is None else {name: flipped}
-    return commit_newest(scene.job, {name: data}, wrong, step=step)
+    flipped_files = {} if flipped is None else {name: flipped}
+    return commit_newest(scene.job, {name: data}, flipped_files, step=step)
 
 
 def _withdraw(scene: Scene) -> None:

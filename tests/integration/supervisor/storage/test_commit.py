@@ -69,19 +69,19 @@ class TestCommit:
     async def test_a_trainer_that_makes_room_meanwhile_costs_no_save(
         self, container: Flaky, folder: RunDir
     ) -> None:
-        outbox, done = Outbox(container, folder, range(1)), Event()
+        outbox, stopped = Outbox(container, folder, range(1)), Event()
         save(folder, GENERATION, 0, 10, PATH, 1, "stop")
         for number in range(3000):
             (folder.save_folder(PATH) / str(number)).touch()
-        making_room = asyncio.create_task(asyncio.to_thread(_make_room, folder, done))
+        making_room = asyncio.create_task(asyncio.to_thread(_make_room, folder, stopped))
         try:
-            sent = await outbox.send_next()
+            committed = await outbox.send_next()
         finally:
-            done.set()
+            stopped.set()
             await making_room
 
-        assert sent is not None
-        assert sent.path == PATH
+        assert committed is not None
+        assert committed.path == PATH
 
     async def test_nothing_is_committed_while_a_record_is_missing(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -117,13 +117,13 @@ class TestCommit:
         self, container: Flaky, client: ContainerClient, folder: RunDir
     ) -> None:
         await _saved(container, folder)  # and then it was killed
-        heir = Committer(container, GENERATION, NodeClock())
+        successor = Committer(container, GENERATION, NodeClock())
 
-        assert await heir.expect_earlier_saves() is None
-        (entry,) = await heir.commit_complete()
+        assert await successor.expect_earlier_saves() is None
+        (entry,) = await successor.commit_complete()
         assert _head(client).checkpoints == (entry,)
-        await heir.expect_earlier_saves()
-        assert heir.is_idle  # what HEAD names is not committed twice
+        await successor.expect_earlier_saves()
+        assert successor.is_idle  # what HEAD names is not committed twice
 
     async def test_measurements_that_nobody_has_heard_are_left_beside_the_checkpoint(
         self, container: Flaky, client: ContainerClient, folder: RunDir
@@ -133,8 +133,8 @@ class TestCommit:
         committer = await _saved(container, folder, reports.undelivered)
         await committer.commit_complete()
 
-        left = client.download_blob(f"{PATH}/{MEASURED}").readall().splitlines()
-        assert [StepMetrics.from_json(line).step for line in left] == [9, 10]
+        lines = client.download_blob(f"{PATH}/{MEASURED}").readall().splitlines()
+        assert [StepMetrics.from_json(line).step for line in lines] == [9, 10]
 
     @pytest.mark.parametrize("racing", [False, True], ids=["before", "racing"])
     async def test_a_newer_generation_keeps_us_out_also_if_it_comes_while_we_write(
@@ -158,8 +158,8 @@ class TestCommit:
             save(folder, GENERATION, rank, 20, checkpoint_path(20, "g1"), 2, "periodic")
         committer = Committer(container, GENERATION, NodeClock())
         for ranks in (range(1), range(2)):
-            while sent := await Outbox(container, folder, ranks).send_next():
-                committer.expect_commit(sent)
+            while committed := await Outbox(container, folder, ranks).send_next():
+                committer.expect_commit(committed)
         save(folder, GENERATION, 1, 20, checkpoint_path(20, "g1"), 2, "periodic")
         await Outbox(container, folder, range(1, 2)).send_next()
         await committer.commit_complete()
@@ -184,8 +184,8 @@ class TestCommit:
 GENERATION = replace(ALONE, processes_per_node=2, run_spec_sha256="0" * 64)
 
 
-def _make_room(folder: RunDir, done: Event) -> None:
-    while not done.is_set():
+def _make_room(folder: RunDir, stopped: Event) -> None:
+    while not stopped.is_set():
         if any((folder.root / "sent").glob("*")):
             folder.make_room()
 
@@ -203,8 +203,8 @@ async def _sent(
     container: JobContainer, folder: RunDir, undelivered: Undelivered = lambda _: ()
 ) -> Committer:
     committer = Committer(container, GENERATION, NodeClock(), undelivered)
-    while sent := await Outbox(container, folder, range(2)).send_next():
-        committer.expect_commit(sent)
+    while committed := await Outbox(container, folder, range(2)).send_next():
+        committer.expect_commit(committed)
     return committer
 
 

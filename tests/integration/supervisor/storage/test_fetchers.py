@@ -87,9 +87,9 @@ def below_children() -> list[int]:
 
 def part(url: str, path: Path, name: str = "file", etag: str = "") -> BlobRange:
     """Return the range from byte 1000 to the end of a blob."""
-    place, sas = url.split("?")
+    blob_url, sas = url.split("?")
     end = {"offset": 1000, "length": len(DATA) - 1000}
-    return BlobRange(url=f"{place}/{name}?{sas}", path=path, etag=etag, **end)
+    return BlobRange(url=f"{blob_url}/{name}?{sas}", path=path, etag=etag, **end)
 
 
 async def test_a_large_file_comes_back_as_it_went(
@@ -115,20 +115,20 @@ async def test_what_blob_refuses_is_refused_as_in_a_thread(
 
 
 async def test_a_full_disk_is_told(access: BlobAccess, url: str) -> None:
-    with pytest.raises(OSError, match="No space left") as told:
+    with pytest.raises(OSError, match="No space left") as error:
         await access.receive(part(url, Path("/dev/full")), in_subprocess=True)
 
-    assert is_disk_full(told.value)
+    assert is_disk_full(error.value)
 
 
 async def test_a_secret_is_in_no_error(into: Path) -> None:
     fetchers = FetchProcesses()
-    nobody = part("http://127.0.0.1:9/a/c?sig=secret", into)
-    with pytest.raises(BlobUnavailableError) as told:
-        await fetchers.receive(nobody)
+    unreachable = part("http://127.0.0.1:9/a/c?sig=secret", into)
+    with pytest.raises(BlobUnavailableError) as error:
+        await fetchers.receive(unreachable)
     fetchers.close()
 
-    assert "secret" not in f"{told.value!r} {told.value.__cause__!r}"
+    assert "secret" not in f"{error.value!r} {error.value.__cause__!r}"
 
 
 async def test_after_a_process_was_killed_others_fetch(
@@ -160,13 +160,13 @@ async def test_where_none_can_start_a_thread_fetches(url: str, into: Path) -> No
 async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: Path) -> None:
     fetchers, before = FetchProcesses(patience=2.0), set(below_children())
     access = BlobAccess(fetchers)
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
-        waiting = asyncio.create_task(fetchers.receive(nobody))
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        unreachable = part(f"http://127.0.0.1:{silent_server.getsockname()[1]}/a/c?s=1", into)
+        waiter = asyncio.create_task(fetchers.receive(unreachable))
         await until_true(lambda: set(below_children()) - before)
         hung = set(below_children()) - before
         with pytest.raises(BlobUnavailableError, match="into"):
-            await waiting
+            await waiter
     await access.receive(part(url, into), in_subprocess=True)
     access.close()
 
@@ -176,13 +176,13 @@ async def test_one_that_hangs_is_killed_and_another_one_fetches(url: str, into: 
 
 async def test_a_fetch_that_is_given_up_takes_no_other_along(url: str, into: Path) -> None:
     fetchers = FetchProcesses()
-    with socket.create_server(("127.0.0.1", 0)) as silent:
-        nobody = part(f"http://127.0.0.1:{silent.getsockname()[1]}/a/c?s=1", into)
-        waiting = asyncio.create_task(fetchers.receive(nobody))
+    with socket.create_server(("127.0.0.1", 0)) as silent_server:
+        unreachable = part(f"http://127.0.0.1:{silent_server.getsockname()[1]}/a/c?s=1", into)
+        waiter = asyncio.create_task(fetchers.receive(unreachable))
         await fetchers.receive(part(url, into))
-        waiting.cancel()
+        waiter.cancel()
         with pytest.raises(asyncio.CancelledError):
-            await waiting
+            await waiter
         crc, _ = await fetchers.receive(part(url, into))
     fetchers.close()
 
@@ -193,7 +193,7 @@ def test_they_end_with_a_supervisor_that_is_killed(url: str) -> None:
     command = [sys.executable, "-c", OWNER, "http://127.0.0.1:9/a/c/b?s=1"]
     owner = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     assert owner.stdout
-    started = [int(word) for word in owner.stdout.readline().split()]
+    started = [int(token) for token in owner.stdout.readline().split()]
     owner.send_signal(signal.SIGKILL)
     owner.wait()
     owner.stdout.close()

@@ -31,9 +31,9 @@ LOSSES = {10: 0.9, 20: 0.1, 30: 0.5, 40: 0.4, 50: 0.3}
 def job(azurite: Azurite) -> Iterator[Job]:
     """Yield a job of generation 1."""
     with azurite.container("job") as client, azurite.container("inputs") as inputs:
-        made = make_job(azurite, client, inputs)
-        made.write_head(made.head().fenced(1))
-        yield made
+        prepared = make_job(azurite, client, inputs)
+        prepared.write_head(prepared.head().fenced(1))
+        yield prepared
 
 
 async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_started_from(
@@ -42,13 +42,13 @@ async def test_a_job_keeps_what_its_run_spec_says_and_what_the_generation_starte
     job.ask(keep_checkpoints=1, milestone_every_steps=25)
     container = JobContainer(access, job.grants.job)
     first = await _committed(container, RunDir(tmp_path), ALONE, 10)
-    later = replace(ALONE, checkpoint=first)
+    generation = replace(ALONE, checkpoint=first)
     for step in (20, 30, 40, 50):
-        await _committed(container, RunDir(tmp_path), later, step)
+        await _committed(container, RunDir(tmp_path), generation, step)
 
     head = job.head()
-    kept = {c.step: head.kept_as(c) for c in head.checkpoints}
-    assert kept == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
+    reasons = {c.step: head.kept_as(c) for c in head.checkpoints}
+    assert reasons == {10: "recent", 20: "best", 30: "milestone", 50: "milestone"}
     assert f"{first.path}/manifest.json" in job.names("checkpoints/")
     assert job.names(checkpoint_path(40, "g1")) == []
 
@@ -85,8 +85,8 @@ async def _committed(
     """Save, send, commit, and delete what HEAD has let go of."""
     committer = Committer(container, generation, NodeClock(), valid_loss=LOSSES.get)
     save(folder, generation, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
-    while sent := await Outbox(container, folder, range(1)).send_next():
-        committer.expect_commit(sent)
+    while committed := await Outbox(container, folder, range(1)).send_next():
+        committer.expect_commit(committed)
     (entry,) = await committer.commit_complete()
     await committer.delete_dropped()
     return entry
@@ -115,18 +115,18 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     job.ask(keep_checkpoints=1)
     folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
     container = Overloaded(access, job.grants.job)
-    working = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
+    task = asyncio.create_task(_uploads(container, folder).run_to_end(requests))
     for step in (10, 20, 30, 40):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
         await _names(job, step)
-    at_once = len(container.begun) - len(container.given_up)
+    concurrent_uploads = len(container.begun) - len(container.given_up)
     requests.request(StopRequest.SAVE)
     await until_true(lambda: container.given_up)
     save(folder, ALONE, 0, 50, checkpoint_path(50, "g1"), 1, "stop")
     requests.record_trainer_end(ended_well=True)
-    await asyncio.wait_for(working, 30.0)
+    await asyncio.wait_for(task, 30.0)
 
-    assert at_once == 1
+    assert concurrent_uploads == 1
     assert [c.step for c in job.head().checkpoints] == [50]
     assert len(container.begun) == 1  # the rest is left to the sweep
 
@@ -153,13 +153,13 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
     for step, kind in ((10, "periodic"), (20, "stop")):
         save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, kind)
     uploads = _uploads(JobContainer(access, job.grants.job), folder)
-    working = asyncio.create_task(uploads.run_to_end(requests))
+    task = asyncio.create_task(uploads.run_to_end(requests))
     await _names(job, 10)
     # As fast as the first one went, the second would be there by now.
     await until_true(lambda: not uploads.pending_bytes)
     stalled.over.set()
     requests.record_trainer_end(ended_well=True)
-    await asyncio.wait_for(working, 30.0)
+    await asyncio.wait_for(task, 30.0)
 
     assert [c.step for c in job.head().checkpoints] == [10, 20]
 

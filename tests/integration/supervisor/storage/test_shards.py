@@ -47,9 +47,9 @@ class Watched(BlockClient):
         """As it is, and noted."""
         name = urlsplit(url).path.rpartition("/")[2]
         if name.endswith(".safetensors"):
-            again = TensorBlock(name, offset // BLOCK) in self.asked
+            is_repeated = TensorBlock(name, offset // BLOCK) in self.asked
             self.asked.append(TensorBlock(name, offset // BLOCK))
-            if self.full is not None and len(self.asked) > self.full and not again:
+            if self.full is not None and len(self.asked) > self.full and not is_repeated:
                 raise OSError(errno.ENOSPC, "no room")
         return super().get_range(url, offset, length, take, etag)
 
@@ -74,23 +74,23 @@ class Node:
             committed, self.folder, self.world, self.ranks, _patiently
         )
 
-    def load(self, rank: int, cut: Cut) -> list[Fragment]:
+    def load(self, rank: int, partition: Cut) -> list[Fragment]:
         """As a rank does."""
-        fragments = partitioned.empty(cut(SIZES, rank, self.world))
+        fragments = partitioned.empty(partition(SIZES, rank, self.world))
         reads = plan_reads(
             fragments, open_checkpoint(self.folder.checkpoint, partitioned.SPEC_SHA256)
         )
         write_atomically(self.folder.wanted_ranges(rank), ranges_to_read(reads).to_json())
-        for read in reads:
-            read.tensors.copy(read.begin, read.end, read.into)
+        for planned_read in reads:
+            planned_read.tensors.copy(planned_read.begin, planned_read.end, planned_read.into)
         return fragments
 
-    async def whole(self, committed: Committed, cut: Cut) -> bool:
+    async def whole(self, committed: Committed, partition: Cut) -> bool:
         """Load on every rank; whether all is there and right."""
         await self.lay(committed)
-        loading = [asyncio.to_thread(self.load, rank, cut) for rank in self.ranks]
-        found, _ = await asyncio.gather(asyncio.gather(*loading), self.serve(committed))
-        return all(partitioned.is_filled(fragments) for fragments in found)
+        loading = [asyncio.to_thread(self.load, rank, partition) for rank in self.ranks]
+        loaded, _ = await asyncio.gather(asyncio.gather(*loading), self.serve(committed))
+        return all(partitioned.is_filled(fragments) for fragments in loaded)
 
 
 Place = Callable[..., Node]
@@ -106,13 +106,13 @@ async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> As
     accesses: list[BlobAccess] = []
 
     def make(ranks: range, world: int, name: str = "one", url: str = "") -> Node:
-        access, work = BlobAccess(), tmp_path / name
+        access, work_folder = BlobAccess(), tmp_path / name
         access.blocks = watched = Watched()
         sas = url or azurite.container_sas(client.container_name)
         cache = InputCache(
-            work, MemoryFolder(work / "memory"), JobContainer(access, sas), len(ranks)
+            work_folder, MemoryFolder(work_folder / "memory"), JobContainer(access, sas), len(ranks)
         )
-        folder = RunDir(work / f"gen-{len(nodes):04d}")
+        folder = RunDir(work_folder / f"gen-{len(nodes):04d}")
         nodes.append(Node(cache, folder, watched, ranks, world))
         accesses.append(access)
         return nodes[-1]
@@ -124,26 +124,30 @@ async def place(azurite: Azurite, client: ContainerClient, tmp_path: Path) -> As
 
 
 def commit(
-    client: ContainerClient, cut: Cut, wrong: TensorBlock | None = None, *, forging: bool = False
+    client: ContainerClient,
+    partition: Cut,
+    flipped_block: TensorBlock | None = None,
+    *,
+    forging: bool = False,
 ) -> tuple[Committed, Manifest]:
-    """Commit a checkpoint of two ranks to Blob; ``wrong``: a block in which a byte differs."""
-    files = partitioned.files_of(cut, SIZES, 2)
-    flipped = {wrong.file: wrong.number * BLOCK + 100} if wrong else {}
+    """Commit a checkpoint of two ranks to Blob; a byte of ``flipped_block`` differs."""
+    files = partitioned.files_of(partition, SIZES, 2)
+    flipped = {flipped_block.file: flipped_block.number * BLOCK + 100} if flipped_block else {}
     return partitioned.commit(client, PATH, files, 2, BLOCK, flipped, forging=forging)
 
 
-@pytest.mark.parametrize("cut", [flat, split])
+@pytest.mark.parametrize("partition", [flat, split])
 async def test_each_of_three_nodes_fetches_of_two_ranks_files_what_it_reads_and_no_more(
-    client: ContainerClient, place: Place, cut: Cut
+    client: ContainerClient, place: Place, partition: Cut
 ) -> None:
-    committed, manifest = commit(client, cut)
+    committed, manifest = commit(client, partition)
     for rank in range(3):
         node = place(range(rank, rank + 1), 3, f"node-{rank}")
 
-        assert await node.whole(committed, cut)
-        asked = node.watched.asked
-        assert sorted(asked, key=str) == sorted(blocks_of(node, manifest), key=str)
-        assert len(asked) < sum(len(f.blocks) for f in manifest.files) * 2 / 3
+        assert await node.whole(committed, partition)
+        requests = node.watched.asked
+        assert sorted(requests, key=str) == sorted(blocks_of(node, manifest), key=str)
+        assert len(requests) < sum(len(f.blocks) for f in manifest.files) * 2 / 3
 
 
 async def test_what_two_ranks_of_a_node_want_comes_once(
@@ -164,10 +168,10 @@ async def test_blocks_come_in_the_order_in_which_a_rank_wants_them(
     node = place(range(1), 1)
 
     assert await node.whole(committed, split)
-    ask = WantedRanges.from_json(node.folder.wanted_ranges(0).read_bytes())
-    order = {block: at for at, block in enumerate(requested_blocks(ask, manifest))}
-    late = [order[block] - at for at, block in enumerate(node.watched.asked)]
-    assert max(map(abs, late)) < 16  # as many at once
+    request = WantedRanges.from_json(node.folder.wanted_ranges(0).read_bytes())
+    order = {block: at for at, block in enumerate(requested_blocks(request, manifest))}
+    displacements = [order[block] - at for at, block in enumerate(node.watched.asked)]
+    assert max(map(abs, displacements)) < 16  # as many at once
 
 
 async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
@@ -176,14 +180,14 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
     committed, manifest = commit(client, flat)
     node = place(range(1, 2), 2)
     await node.lay(committed)
-    serving = asyncio.create_task(node.serve(committed))
+    server_task = asyncio.create_task(node.serve(committed))
     last = len(entry_of(manifest, 1).blocks) - 1
-    own = PartialTensors(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
-    await until_true(lambda: own.block_state(last) is BlockState.IN_PLACE)
-    assert not serving.done()
+    partial = PartialTensors(node.folder.checkpoint / tensors_name(1), entry_of(manifest, 1))
+    await until_true(lambda: partial.block_state(last) is BlockState.IN_PLACE)
+    assert not server_task.done()
     fetched = list(node.watched.asked)
     loaded = await asyncio.to_thread(node.load, 1, flat)
-    await serving
+    await server_task
 
     assert partitioned.is_filled(loaded)
     assert node.watched.asked == fetched
@@ -196,20 +200,20 @@ async def test_ranks_of_the_same_world_need_not_ask_for_what_they_saved(
 async def test_a_wrong_block_is_told_with_its_file_and_is_not_marked(
     client: ContainerClient, place: Place, forging: bool, reason: str
 ) -> None:
-    wrong = TensorBlock(tensors_name(1), 2)
-    committed, manifest = commit(client, flat, wrong=wrong, forging=forging)
+    wrong_block = TensorBlock(tensors_name(1), 2)
+    committed, manifest = commit(client, flat, flipped_block=wrong_block, forging=forging)
     node = place(range(1), 1)
     await node.lay(committed)
     ask_for_all(node, manifest)
-    with pytest.raises(BrokenCheckpointError) as told:
+    with pytest.raises(BrokenCheckpointError) as error:
         await node.serve(committed)
 
-    finding = told.value.finding
-    assert (finding.path, finding.file) == (PATH, wrong.file)
+    finding = error.value.finding
+    assert (finding.path, finding.file) == (PATH, wrong_block.file)
     assert finding.reason.startswith(reason)
     assert f"of the {BLOCK} bytes at {2 * BLOCK}" in finding.reason
-    coming = PartialTensors(node.folder.checkpoint / wrong.file, entry_of(manifest, 1))
-    assert coming.block_state(2) is BlockState.MISSING
+    partial = PartialTensors(node.folder.checkpoint / wrong_block.file, entry_of(manifest, 1))
+    assert partial.block_state(2) is BlockState.MISSING
 
 
 async def test_a_file_that_was_written_again_is_named(
@@ -222,10 +226,10 @@ async def test_a_file_that_was_written_again_is_named(
     blob = client.get_blob_client(f"{PATH}/{tensors_name(1)}")
     data = blob.download_blob().readall()
     blob.upload_blob(data, overwrite=True)
-    with pytest.raises(BrokenCheckpointError, match="is gone, or was written again") as told:
+    with pytest.raises(BrokenCheckpointError, match="is gone, or was written again") as error:
         await node.serve(committed)
 
-    assert told.value.finding.file == tensors_name(1)
+    assert error.value.finding.file == tensors_name(1)
 
 
 async def test_a_supervisor_that_was_killed_half_way_has_its_successor_fetch_the_rest(
@@ -234,8 +238,8 @@ async def test_a_supervisor_that_was_killed_half_way_has_its_successor_fetch_the
     committed, manifest = commit(client, flat)
     first = place(range(1), 1)
     await first.lay(committed)
-    half = ByteRange(file=tensors_name(0), begin=0, end=entry_of(manifest, 0).size)
-    write_atomically(first.folder.wanted_ranges(0), WantedRanges(ranges=(half,)).to_json())
+    whole_file = ByteRange(file=tensors_name(0), begin=0, end=entry_of(manifest, 0).size)
+    write_atomically(first.folder.wanted_ranges(0), WantedRanges(ranges=(whole_file,)).to_json())
     await first.serve(committed)
     second = place(range(1), 1)
 
@@ -248,17 +252,17 @@ async def test_a_store_that_is_away_half_way_is_waited_for(
     azurite: Azurite, client: ContainerClient, place: Place
 ) -> None:
     committed, _ = commit(client, flat)
-    async with laid_to(azurite.port) as cable:
-        url = cable.through(azurite.container_sas(client.container_name))
+    async with laid_to(azurite.port) as proxy:
+        url = proxy.through(azurite.container_sas(client.container_name))
         node = place(range(1), 1, url=url)
         await node.lay(committed)
-        cable.cut()
+        proxy.cut()
         loading = asyncio.create_task(asyncio.to_thread(node.load, 0, flat))
-        serving = asyncio.create_task(node.serve(committed))
+        server_task = asyncio.create_task(node.serve(committed))
         await until_true(lambda: len(node.watched.asked) > 16)
         assert not loading.done()
-        cable.mend()
-        await serving
+        proxy.mend()
+        await server_task
 
         assert partitioned.is_filled(await loading)
 
@@ -301,17 +305,17 @@ async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
 ) -> None:
     committed, _ = commit(client, flat)
     node = place(range(1), 1)
-    own = partitioned.files_of(flat, SIZES, 2)[tensors_name(0)]
-    write_atomically(node.folder.root.parent / "memory" / "gen-0001" / "rank-00000.b", own)
+    tensors = partitioned.files_of(flat, SIZES, 2)[tensors_name(0)]
+    write_atomically(node.folder.root.parent / "memory" / "gen-0001" / "rank-00000.b", tensors)
 
     assert await node.whole(committed, flat)
     assert {block.file for block in node.watched.asked} == {tensors_name(1)}
 
 
-async def _patiently(work: Callable[[], Awaitable[None]]) -> None:
+async def _patiently(operation: Callable[[], Awaitable[None]]) -> None:
     while True:
         try:
-            await work()
+            await operation()
         except BlobUnavailableError:
             await asyncio.sleep(0.05)
         else:
@@ -320,10 +324,10 @@ async def _patiently(work: Callable[[], Awaitable[None]]) -> None:
 
 def blocks_of(node: Node, manifest: Manifest) -> set[TensorBlock]:
     """Return the blocks that the node's ranks have asked for."""
-    asks = [
+    requests = [
         WantedRanges.from_json(node.folder.wanted_ranges(rank).read_bytes()) for rank in node.ranks
     ]
-    return {block for ask in asks for block in requested_blocks(ask, manifest)}
+    return {block for request in requests for block in requested_blocks(request, manifest)}
 
 
 def ask_for_all(node: Node, manifest: Manifest) -> None:

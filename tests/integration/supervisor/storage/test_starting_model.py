@@ -67,16 +67,16 @@ async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
         spec = replace(spec, base_model=replace(spec.base_model, checkpoint=start))
         job.spec = spec.to_json().encode()
         container.upload_blob(RUN_SPEC, job.spec, overwrite=True)
-        more = {name: azurite.blob_sas(inputs.container_name, name) for name in files}
-        job.grants = replace(job.grants, inputs=job.grants.inputs | more)
+        sas_urls = {name: azurite.blob_sas(inputs.container_name, name) for name in files}
+        job.grants = replace(job.grants, inputs=job.grants.inputs | sas_urls)
         (tmp_path / "converter.py").write_text(CONVERTER)
         (tmp_path / "mode").write_text("convert")
         async with (
             serving(ScriptedService(job.grants)) as service,
-            staged(service, job, tmp_path) as made,
+            staged(service, job, tmp_path) as staged_scene,
         ):
-            made.converter = (sys.executable, str(tmp_path / "converter.py"))
-            yield made
+            staged_scene.converter = (sys.executable, str(tmp_path / "converter.py"))
+            yield staged_scene
 
 
 def _described(name: str, data: bytes) -> InputFile:
@@ -89,30 +89,38 @@ def conversions(scene: Scene) -> int:
 
 
 async def test_the_first_node_converts_and_all_nodes_and_attempts_read_that(scene: Scene) -> None:
-    one, two = scene.service.add("one"), scene.service.add("two", "127.0.0.2")
-    works = [scene.start(node) for node in (one, two)]
-    await scene.generation(one, two)
-    await scene.trains(one, two)
-    made = ConvertedBase.from_json(scene.job.text(CONVERTED_BASE))
-    read = [(work / "gen-0001/base/model.safetensors").read_bytes() for work in works]
-    left = [path for path in (works[0] / "inputs").rglob("*") if EARLIER in str(path)]
+    first_node, second_node = scene.service.add("one"), scene.service.add("two", "127.0.0.2")
+    works = [scene.start(node) for node in (first_node, second_node)]
+    await scene.generation(first_node, second_node)
+    await scene.trains(first_node, second_node)
+    converted = ConvertedBase.from_json(scene.job.text(CONVERTED_BASE))
+    contents = [
+        (work_folder / "gen-0001/base/model.safetensors").read_bytes() for work_folder in works
+    ]
+    remaining = [path for path in (works[0] / "inputs").rglob("*") if EARLIER in str(path)]
     scene.job.container.upload_blob(f"{converted_base_path(7)}/model.safetensors", b"half")
-    for node in (one, two):
+    for node in (first_node, second_node):
         await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
-    await scene.until(lambda: all(n.has_said(NodePhase.STOPPED, 1) for n in (one, two)))
-    fresh = scene.service.add("fresh", "127.0.0.3")
-    later = scene.start(fresh)
-    await scene.generation(fresh, number=2)
-    await scene.until((later / "gen-0002" / "ready").exists)
+    await scene.until(
+        lambda: all(n.has_said(NodePhase.STOPPED, 1) for n in (first_node, second_node))
+    )
+    new_node = scene.service.add("fresh", "127.0.0.3")
+    later_folder = scene.start(new_node)
+    await scene.generation(new_node, number=2)
+    await scene.until((later_folder / "gen-0002" / "ready").exists)
 
     assert conversions(scene) == 1
-    assert [file.path for file in made.files] == [
+    assert [file.path for file in converted.files] == [
         f"job-test/{converted_base_path(1)}/{name}" for name in ("config.json", "model.safetensors")
     ]
-    assert read[0] == read[1] == (later / "gen-0002/base/model.safetensors").read_bytes()
-    assert read[0] == b"{spec}" + b"{}" + SHARD + b"weights" * 5000
-    assert [path for path in left if path.is_file()] == [], "room for what comes"
-    assert not (later / "inputs" / EARLIER).exists()
+    assert (
+        contents[0]
+        == contents[1]
+        == (later_folder / "gen-0002/base/model.safetensors").read_bytes()
+    )
+    assert contents[0] == b"{spec}" + b"{}" + SHARD + b"weights" * 5000
+    assert [path for path in remaining if path.is_file()] == [], "room for what comes"
+    assert not (later_folder / "inputs" / EARLIER).exists()
     assert {name.rpartition("/")[0] for name in scene.job.names(f"{BASE_FOLDER}/")} == {
         BASE_FOLDER,
         converted_base_path(1),
@@ -127,24 +135,24 @@ async def test_whoever_is_first_decides_what_all_train_on(scene: Scene) -> None:
     file = InputFile(path=path, size=7, sha256="", crc64nvme=crc)
     scene.job.container.upload_blob(CONVERTED_BASE, ConvertedBase(files=(file,)).to_json())
     node = await scene.run_one()
-    work = scene.folder / "one"
+    work_folder = scene.folder / "one"
     await scene.trains(node)
 
-    assert (work / "gen-0001/base/model.safetensors").read_bytes() == b"another"
+    assert (work_folder / "gen-0001/base/model.safetensors").read_bytes() == b"another"
     assert not (scene.folder / "conversions").exists()
 
 
 @pytest.mark.parametrize(
-    ("why", "phase", "non_retryable"),
+    ("cause", "phase", "non_retryable"),
     [("lm_head is nowhere", NodePhase.FAILED, True), ("disk full", NodePhase.STOPPED, False)],
 )
 async def test_what_cannot_be_converted_is_told_and_tried_again_where_that_may_help(
-    scene: Scene, why: str, phase: NodePhase, non_retryable: bool
+    scene: Scene, cause: str, phase: NodePhase, non_retryable: bool
 ) -> None:
-    (scene.folder / "mode").write_text(why)
+    (scene.folder / "mode").write_text(cause)
     node = await scene.run_one()
     await scene.until(lambda: node.has_said(phase, 1))
 
-    assert f"the checkpoint that the job begins with: not converted: {why}" in node.said.error
+    assert f"the checkpoint that the job begins with: not converted: {cause}" in node.said.error
     assert node.said.non_retryable == non_retryable
     assert scene.job.names(f"{BASE_FOLDER}/") == []

@@ -28,14 +28,14 @@ class TestTransfer:
     async def test_a_file_comes_back_as_it_went(
         self, container: JobContainer, tmp_path: Path, size: int
     ) -> None:
-        path, back = tmp_path / "there", tmp_path / "back"
+        path, target = tmp_path / "there", tmp_path / "back"
         crc = _write(path, bytes(range(256)) * (size // 256) + bytes(size % 256))
         await upload_file(container.access, container.blob("file"), path, crc)
         stored = (await container.list_blobs("file"))[""]
 
         blob = container.blob("file")
-        assert await download_blob(container.access, blob, back, size, stored.etag) == crc
-        assert back.read_bytes() == path.read_bytes()
+        assert await download_blob(container.access, blob, target, size, stored.etag) == crc
+        assert target.read_bytes() == path.read_bytes()
         assert (stored.size, stored.crc64nvme) == (size, crc)
 
     async def test_another_file_is_never_overwritten(
@@ -63,20 +63,20 @@ class TestTransfer:
     ) -> None:
         data = bytes(BLOCK) + b"more"
         (tmp_path / "file").write_bytes(data)
-        told, blob = describe_blocks(memoryview(data), "file"), container.blob("file")
-        wrong = told.blocks[::-1]
+        entry, blob = describe_blocks(memoryview(data), "file"), container.blob("file")
+        wrong_blocks = entry.blocks[::-1]
         with pytest.raises(CorruptError, match="file"):
             await upload_file(
-                container.access, blob, tmp_path / "file", told.crc64nvme, blocks=wrong
+                container.access, blob, tmp_path / "file", entry.crc64nvme, blocks=wrong_blocks
             )
         hashes = await upload_file(
-            container.access, blob, tmp_path / "file", told.crc64nvme, blocks=told.blocks
+            container.access, blob, tmp_path / "file", entry.crc64nvme, blocks=entry.blocks
         )
 
         assert list(hashes) == [
-            hashlib.sha256(part).hexdigest() for part in (bytes(BLOCK), b"more")
+            hashlib.sha256(block).hexdigest() for block in (bytes(BLOCK), b"more")
         ]
-        assert (await container.list_blobs("file"))[""].crc64nvme == told.crc64nvme
+        assert (await container.list_blobs("file"))[""].crc64nvme == entry.crc64nvme
 
     async def test_a_blob_of_another_size_is_refused(
         self, container: JobContainer, client: ContainerClient, tmp_path: Path
@@ -97,11 +97,11 @@ class TestTransfer:
 
     async def test_an_error_never_tells_the_sas(self, container: JobContainer) -> None:
         container.renew("http://127.0.0.1:9/account/container?sp=racwdl&sig=secret")
-        with pytest.raises(BlobUnavailableError) as told:
+        with pytest.raises(BlobUnavailableError) as error:
             await container.read("x")
 
-        assert "secret" not in str(told.value)
-        assert told.value.__cause__ is None
+        assert "secret" not in str(error.value)
+        assert error.value.__cause__ is None
 
 
 def _write(path: Path, data: bytes) -> str:
@@ -174,12 +174,12 @@ class TestLogs:
         await logs.flush()
         _print(tmp_path, "during\n")
         access.loses = "answer" if landed else "request"
-        wrong = await logs.flush()
+        flush_error = await logs.flush()
         _print(tmp_path, "after\n")
         await logs.flush()
         access.close()
 
-        assert wrong == ["no answer"]
+        assert flush_error == ["no answer"]
         assert _log(client, 0) == "before\nduring\nafter\n"
 
 
