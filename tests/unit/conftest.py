@@ -13,12 +13,12 @@ from tests.unit.emulator.access.access_world import Guarded, guarded
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with a resource group."""
-    async with emulator_inside(tmp_path, Clock()) as made:
-        yield made
+    async with emulator_inside(tmp_path, Clock()) as emulator:
+        yield emulator
 
 
 @pytest.fixture
 async def world(tmp_path: Path) -> AsyncIterator[Guarded]:
     """Yield an emulator that enforces access."""
-    async with guarded(tmp_path) as made:
-        yield made
+    async with guarded(tmp_path) as guarded_world:
+        yield guarded_world

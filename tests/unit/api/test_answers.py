@@ -11,7 +11,7 @@ from tests.answers import Documented
 
 
 @pytest.mark.parametrize(
-    ("path", "status", "body", "found"),
+    ("path", "status", "body", "documented"),
     [
         ("/livez", 200, {"status": "ok"}, ""),
         ("/livez", 200, {"status": 1}, "is not of type"),
@@ -22,13 +22,13 @@ from tests.answers import Documented
     ],
 )
 async def test_an_answer_that_is_not_documented_is_found(
-    path: str, status: int, body: dict[str, Any], found: str
+    path: str, status: int, body: dict[str, Any], documented: str
 ) -> None:
     app = FastAPI()
     app.add_api_route(path, lambda: JSONResponse(body, status_code=status))
     transport = httpx.ASGITransport(app=Documented(app))
     async with httpx.AsyncClient(transport=transport, base_url="http://x") as http:
-        answer = await http.get(path)
+        response = await http.get(path)
 
-    assert answer.status_code == (599 if found else status)
-    assert not found or found == "default" or found in answer.text
+    assert response.status_code == (599 if documented else status)
+    assert not documented or documented == "default" or documented in response.text

@@ -123,195 +123,203 @@ async def reads(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def test_a_head_that_never_ends_is_refused_at_64_kib() -> None:
-    there = Connection(ok)
-    await there.send(b"GET / HTTP/1.1\r\nx: ")
+    connection = Connection(ok)
+    await connection.send(b"GET / HTTP/1.1\r\nx: ")
     for _ in range(7):
-        assert not there.wire.sent
-        await there.send(b"a" * 10_000)
+        assert not connection.wire.sent
+        await connection.send(b"a" * 10_000)
 
-    assert there.wire.sent.startswith(b"HTTP/1.1 431 ")
-    assert (there.code, there.wire.ended, there.asked) == ("headers_too_large", True, 0)
+    assert connection.wire.sent.startswith(b"HTTP/1.1 431 ")
+    assert (connection.code, connection.wire.ended, connection.asked) == (
+        "headers_too_large",
+        True,
+        0,
+    )
 
 
 async def test_a_head_of_many_megabytes_in_one_piece_is_not_parsed_to_its_end() -> None:
-    there = Connection(ok, ConnectionLimits(backlog_bytes=2**30))
-    await there.send(b"GET / HTTP/1.1\r\nx: " + b"a" * 16 * 1024**2 + b"\r\n\r\n")
+    connection = Connection(ok, ConnectionLimits(backlog_bytes=2**30))
+    await connection.send(b"GET / HTTP/1.1\r\nx: " + b"a" * 16 * 1024**2 + b"\r\n\r\n")
 
-    assert (there.code, there.asked) == ("headers_too_large", 0)
+    assert (connection.code, connection.asked) == ("headers_too_large", 0)
 
 
-@pytest.mark.parametrize(("more", "status"), [(99, b"200"), (100, b"431")])
-async def test_a_request_has_a_hundred_headers_at_most(more: int, status: bytes) -> None:
-    there = Connection(ok)
-    many = b"".join(b"x-%d: 1\r\n" % number for number in range(more))
-    await there.send(b"GET / HTTP/1.1\r\nhost: h\r\n" + many + b"\r\n")
+@pytest.mark.parametrize(("count", "status"), [(99, b"200"), (100, b"431")])
+async def test_a_request_has_a_hundred_headers_at_most(count: int, status: bytes) -> None:
+    connection = Connection(ok)
+    many = b"".join(b"x-%d: 1\r\n" % number for number in range(count))
+    await connection.send(b"GET / HTTP/1.1\r\nhost: h\r\n" + many + b"\r\n")
 
-    assert there.wire.sent.startswith(b"HTTP/1.1 " + status)
+    assert connection.wire.sent.startswith(b"HTTP/1.1 " + status)
 
 
 async def test_a_trailer_is_part_of_the_limit_as_well() -> None:
-    there = Connection(hang)
-    await there.send(CHUNKED + b"1\r\nx\r\n0\r\nx: ")
+    connection = Connection(hang)
+    await connection.send(CHUNKED + b"1\r\nx\r\n0\r\nx: ")
     for _ in range(8):
-        await there.send(b"a" * 10_000)
+        await connection.send(b"a" * 10_000)
 
-    assert there.code == "headers_too_large"
+    assert connection.code == "headers_too_large"
 
 
 async def test_a_body_may_be_larger_than_a_head() -> None:
-    there = Connection(reads)
-    await there.send(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 500000\r\n\r\n")
+    connection = Connection(reads)
+    await connection.send(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 500000\r\n\r\n")
     for _ in range(5):
-        await there.send(b"\r\n\r\n" * 25_000)
+        await connection.send(b"\r\n\r\n" * 25_000)
 
-    assert there.wire.sent.startswith(b"HTTP/1.1 200 ")
+    assert connection.wire.sent.startswith(b"HTTP/1.1 200 ")
 
 
 async def test_what_is_no_http_is_answered_in_the_envelope_of_every_error() -> None:
-    there = Connection(ok)
-    await there.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
+    connection = Connection(ok)
+    await connection.send(b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03")
 
-    assert there.wire.sent.startswith(b"HTTP/1.1 400 ")
-    assert there.code == "invalid_value"
+    assert connection.wire.sent.startswith(b"HTTP/1.1 400 ")
+    assert connection.code == "invalid_value"
 
 
 async def test_a_client_that_sends_no_head_is_cut_after_20_seconds() -> None:
-    there = Connection(ok)
-    there.wait(20)
-    assert not there.wire.closed
+    connection = Connection(ok)
+    connection.wait(20)
+    assert not connection.wire.closed
 
-    there.wait(1)
-    assert there.wire.closed
+    connection.wait(1)
+    assert connection.wire.closed
 
 
 @pytest.mark.parametrize("drop", [b"\r\n", b"x"], ids=["empty lines", "bytes of a head"])
 async def test_a_head_that_comes_drop_by_drop_is_cut_after_20_seconds(drop: bytes) -> None:
-    there = Connection(ok)
-    await there.send(GET)
+    connection = Connection(ok)
+    await connection.send(GET)
     if drop == b"x":
-        await there.send(b"GET /")
+        await connection.send(b"GET /")
     for _ in range(21):
-        assert not there.wire.closed
-        await there.send(drop)
-        there.wait(1)
+        assert not connection.wire.closed
+        await connection.send(drop)
+        connection.wait(1)
 
-    assert there.wire.closed
-    assert there.wire.sent.count(b"HTTP/1.1 200") == 1
+    assert connection.wire.closed
+    assert connection.wire.sent.count(b"HTTP/1.1 200") == 1
 
 
 async def test_a_connection_in_use_stays_for_as_long_as_it_is_used() -> None:
-    there = Connection(ok)
+    connection = Connection(ok)
     for number in range(50):
-        await there.send(GET)
-        there.wait(10)
-        assert there.wire.sent.count(b"HTTP/1.1 200") == number + 1
+        await connection.send(GET)
+        connection.wait(10)
+        assert connection.wire.sent.count(b"HTTP/1.1 200") == number + 1
 
-    assert not there.wire.closed
+    assert not connection.wire.closed
 
 
 async def test_a_request_may_wait_long_for_its_answer() -> None:
-    there = Connection(hang)
-    await there.send(GET)
-    there.wait(3600)
+    connection = Connection(hang)
+    await connection.send(GET)
+    connection.wait(3600)
 
-    assert not there.wire.closed
+    assert not connection.wire.closed
 
 
 async def test_a_body_that_stops_coming_is_answered_408() -> None:
-    there = Connection(reads)
-    await there.send(POST + b"half")
-    there.wait(20)
-    await there.send(b"more")
-    there.wait(30)
-    assert not there.wire.sent
+    connection = Connection(reads)
+    await connection.send(POST + b"half")
+    connection.wait(20)
+    await connection.send(b"more")
+    connection.wait(30)
+    assert not connection.wire.sent
 
-    there.wait(1)
-    assert there.wire.sent.startswith(b"HTTP/1.1 408 ")
-    assert (there.code, there.wire.ended) == ("request_timeout", True)
+    connection.wait(1)
+    assert connection.wire.sent.startswith(b"HTTP/1.1 408 ")
+    assert (connection.code, connection.wire.ended) == ("request_timeout", True)
 
 
 async def test_a_body_that_is_not_read_here_is_not_the_fault_of_its_client() -> None:
-    there = Connection(hang)
-    await there.send(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 500000\r\n\r\n")
-    await there.send(b"x" * 100_000)
-    assert there.wire.paused
+    connection = Connection(hang)
+    await connection.send(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 500000\r\n\r\n")
+    await connection.send(b"x" * 100_000)
+    assert connection.wire.paused
 
-    there.wait(3600)
-    assert not there.wire.closed
-    assert not there.wire.sent
+    connection.wait(3600)
+    assert not connection.wire.closed
+    assert not connection.wire.sent
 
 
 async def test_the_rest_of_a_refused_body_is_taken_for_10_seconds() -> None:
-    there = Connection(ok)
-    await there.send(POST)
-    assert there.wire.sent.startswith(b"HTTP/1.1 200 ")
+    connection = Connection(ok)
+    await connection.send(POST)
+    assert connection.wire.sent.startswith(b"HTTP/1.1 200 ")
     for _ in range(11):
-        assert not there.wire.closed
-        await there.send(b"x")
-        there.wait(1)
+        assert not connection.wire.closed
+        await connection.send(b"x")
+        connection.wait(1)
 
-    assert there.wire.aborted
+    assert connection.wire.aborted
 
 
 async def test_64_mib_of_a_refused_body_are_taken_at_most() -> None:
-    there = Connection(ok, ConnectionLimits(unread_bytes=1000))
-    await there.send(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 5000\r\n\r\n")
-    await there.send(b"x" * 900)
-    assert not there.wire.closed
+    connection = Connection(ok, ConnectionLimits(unread_bytes=1000))
+    await connection.send(b"POST / HTTP/1.1\r\nhost: h\r\ncontent-length: 5000\r\n\r\n")
+    await connection.send(b"x" * 900)
+    assert not connection.wire.closed
 
-    await there.send(b"x" * 900)
-    assert there.wire.aborted
+    await connection.send(b"x" * 900)
+    assert connection.wire.aborted
 
 
 async def test_8_requests_wait_at_most_and_the_others_are_not_parsed() -> None:
-    there, answers = Connection(hang), LIMITS.pipelined
-    await there.send(GET * 3500)
+    connection, answers = Connection(hang), LIMITS.pipelined
+    await connection.send(GET * 3500)
 
-    assert (there.asked, len(there.protocol.pipeline), there.wire.paused) == (1, answers, True)
+    assert (connection.asked, len(connection.protocol.pipeline), connection.wire.paused) == (
+        1,
+        answers,
+        True,
+    )
 
 
 async def test_every_request_that_a_client_sends_ahead_is_answered() -> None:
-    there = Connection(ok)
-    await there.send(GET * 300)
+    connection = Connection(ok)
+    await connection.send(GET * 300)
     for _ in range(10):
-        await there.turns()
+        await connection.turns()
 
-    assert there.wire.sent.count(b"HTTP/1.1 200") == 300
-    assert not there.wire.closed
+    assert connection.wire.sent.count(b"HTTP/1.1 200") == 300
+    assert not connection.wire.closed
 
 
 async def test_a_client_that_goes_on_sending_ahead_is_cut() -> None:
-    there = Connection(hang, ConnectionLimits(backlog_bytes=10_000))
-    await there.send(GET * 300)
-    await there.send(GET * 300)
+    connection = Connection(hang, ConnectionLimits(backlog_bytes=10_000))
+    await connection.send(GET * 300)
+    await connection.send(GET * 300)
 
-    assert there.wire.aborted
+    assert connection.wire.aborted
 
 
 async def test_a_client_that_takes_nothing_of_its_answer_is_cut_after_a_minute() -> None:
-    there = Connection(hang)
-    await there.send(GET)
-    there.wire.unsent = 1000
-    there.wait(60)
-    there.wire.unsent = 999
-    there.wait(60)
-    assert not there.wire.closed
+    connection = Connection(hang)
+    await connection.send(GET)
+    connection.wire.unsent = 1000
+    connection.wait(60)
+    connection.wire.unsent = 999
+    connection.wait(60)
+    assert not connection.wire.closed
 
-    there.wait(2)
-    assert there.wire.aborted
+    connection.wait(2)
+    assert connection.wire.aborted
 
 
 async def test_a_connection_too_many_is_closed_at_once() -> None:
-    there = Connection(ok, ConnectionLimits(connections=0))
+    connection = Connection(ok, ConnectionLimits(connections=0))
 
-    assert there.wire.aborted
+    assert connection.wire.aborted
 
 
 async def test_an_upgrade_is_not_made_and_its_request_answered() -> None:
-    there = Connection(ok)
-    await there.send(
+    connection = Connection(ok)
+    await connection.send(
         b"GET / HTTP/1.1\r\nhost: h\r\nconnection: Upgrade\r\nupgrade: websocket\r\n\r\n"
     )
 
-    assert there.wire.sent.startswith(b"HTTP/1.1 200 ")
-    assert there.wire.closed
+    assert connection.wire.sent.startswith(b"HTTP/1.1 200 ")
+    assert connection.wire.closed

@@ -41,11 +41,11 @@ GOOD = b"".join(
 
 
 def form_of(body: bytes, size: int) -> UploadForm:
-    rest = [body[i : i + size] for i in range(0, len(body), size)]
+    pieces = [body[i : i + size] for i in range(0, len(body), size)]
 
     async def receive() -> Message:
-        part = rest.pop(0) if rest else b""
-        return {"type": "http.request", "body": part, "more_body": bool(rest)}
+        piece = pieces.pop(0) if pieces else b""
+        return {"type": "http.request", "body": piece, "more_body": bool(pieces)}
 
     headers = [(b"content-type", b"multipart/form-data; boundary=b")]
     return UploadForm(Request({"type": "http", "headers": headers}, receive))
@@ -73,12 +73,12 @@ def outcome(body: bytes, size: int) -> tuple[bytes, str | None] | str:
 @example(GOOD, 1)
 @example(GOOD[:-6], 3)
 def test_any_body_is_a_file_or_a_refusal_however_it_is_cut(body: bytes, size: int) -> None:
-    whole = outcome(body, len(body) or 1)
-    cut = outcome(body, size)
+    in_one_piece = outcome(body, len(body) or 1)
+    in_pieces = outcome(body, size)
 
-    assert isinstance(whole, str) == isinstance(cut, str)
-    if not isinstance(whole, str):
-        assert whole == cut
+    assert isinstance(in_one_piece, str) == isinstance(in_pieces, str)
+    if not isinstance(in_one_piece, str):
+        assert in_one_piece == in_pieces
 
 
 def test_a_good_form_is_read() -> None:

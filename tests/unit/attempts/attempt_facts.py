@@ -101,9 +101,9 @@ NOTICED_AND_STOPPED = replace(
 RANK_0_FINISHED = replace(TRAINING, nodes=[node(0, FINISHED), node(1)])
 
 
-def halted(seen: AttemptView, kind: DirectiveKind, ago: timedelta) -> AttemptView:
-    return replace(seen, halt_kind=kind, halted_at=NOW - ago)
+def halted(view: AttemptView, kind: DirectiveKind, ago: timedelta) -> AttemptView:
+    return replace(view, halt_kind=kind, halted_at=NOW - ago)
 
 
-def reopened(seen: AttemptView, *, after_error: bool) -> OpenGeneration:
-    return OpenGeneration(nodes=tuple(seen.nodes), after_error=after_error)
+def reopened(view: AttemptView, *, after_error: bool) -> OpenGeneration:
+    return OpenGeneration(nodes=tuple(view.nodes), after_error=after_error)

@@ -185,9 +185,9 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("attempt_", "seen", "step"), RULES.values(), ids=RULES)
-def test_rule(attempt_: Attempt, seen: AttemptView, step: AttemptStep) -> None:
-    assert next_step(attempt_, seen, NOW, PACE) == step
+@pytest.mark.parametrize(("attempt_", "view", "step"), RULES.values(), ids=RULES)
+def test_rule(attempt_: Attempt, view: AttemptView, step: AttemptStep) -> None:
+    assert next_step(attempt_, view, NOW, PACE) == step
 
 
 ENDS = {
@@ -308,11 +308,11 @@ ENDS = {
 }
 
 
-@pytest.mark.parametrize(("attempt_", "seen", "outcome", "reason"), ENDS.values(), ids=ENDS)
+@pytest.mark.parametrize(("attempt_", "view", "outcome", "reason"), ENDS.values(), ids=ENDS)
 def test_an_attempt_is_ended_by(
-    attempt_: Attempt, seen: AttemptView, outcome: Outcome, reason: str
+    attempt_: Attempt, view: AttemptView, outcome: Outcome, reason: str
 ) -> None:
-    step = next_step(attempt_, seen, NOW, PACE)
+    step = next_step(attempt_, view, NOW, PACE)
 
     assert isinstance(step, MoveAttempt)
     assert (step.to, step.outcome) == (TERMINATING, outcome)
@@ -321,15 +321,15 @@ def test_an_attempt_is_ended_by(
 
 @pytest.mark.parametrize("state", sorted(set(AttemptState)))
 @pytest.mark.parametrize("stop_as", [None, Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
-@pytest.mark.parametrize("seen", [NONE, BOOTED, TRAINING, ONE_GONE, ALL_FAILED, WITH_MODEL])
+@pytest.mark.parametrize("view", [NONE, BOOTED, TRAINING, ONE_GONE, ALL_FAILED, WITH_MODEL])
 def test_whatever_is_seen_the_move_exists_and_its_outcome_is_known_in_time(
-    state: AttemptState, stop_as: Outcome | None, seen: AttemptView
+    state: AttemptState, stop_as: Outcome | None, view: AttemptView
 ) -> None:
-    over = state in (TERMINATING, ENDED)
-    outcome = Outcome.EVICTED if over else None
-    tried = attempt(state, stop_as=stop_as, outcome=outcome, ago=2 * MINUTE)
+    is_over = state in (TERMINATING, ENDED)
+    outcome = Outcome.EVICTED if is_over else None
+    attempt_ = attempt(state, stop_as=stop_as, outcome=outcome, ago=2 * MINUTE)
 
-    step = next_step(tried, seen, NOW, PACE)
+    step = next_step(attempt_, view, NOW, PACE)
 
     if isinstance(step, MoveAttempt):
         assert step.to in ATTEMPT_MOVES[state]

@@ -48,22 +48,22 @@ from trainer.contract import DirectiveKind, EvictionNotice, Heartbeat, NodePhase
 @pytest.mark.parametrize("state", [STARTING, RUNNING])
 @pytest.mark.parametrize("stop_as", [Outcome.CANCELLED, Outcome.PAUSED, Outcome.OVER_BUDGET])
 @pytest.mark.parametrize("kind", [None, SAVE_AND_STOP, STOP])
-@pytest.mark.parametrize("seen", [BOOTED, TRAINING, ONE_GONE, ALL_FAILED, RANK_0_FINISHED])
+@pytest.mark.parametrize("view", [BOOTED, TRAINING, ONE_GONE, ALL_FAILED, RANK_0_FINISHED])
 @pytest.mark.parametrize("planned", [None, 40.0, 7200.0])
 def test_machines_go_when_the_time_to_save_is_over_whatever_they_say_and_whoever_was_deaf(
     state: AttemptState,
     stop_as: Outcome,
     kind: DirectiveKind | None,
-    seen: AttemptView,
+    view: AttemptView,
     planned: float | None,
 ) -> None:
     allowed = 40 * SECOND if planned == 40.0 else PACE.save
-    over = replace(
+    expired = replace(
         attempt(state, stop_as=stop_as), over_budget_at=NOW - allowed - SECOND, save_seconds=planned
     )
-    told = halted(seen, kind, SECOND) if kind else seen
+    stopping = halted(view, kind, SECOND) if kind else view
 
-    step = next_step(over, replace(told, awake_since=NOW), NOW, PACE)
+    step = next_step(expired, replace(stopping, awake_since=NOW), NOW, PACE)
 
     assert isinstance(step, MoveAttempt)
     assert (step.to, step.outcome) == (TERMINATING, stop_as)
@@ -81,7 +81,7 @@ def test_machines_may_save_for_as_long_as_the_budget_reserves_for_it(state: Atte
 
 
 @pytest.mark.parametrize(
-    ("row", "seen"),
+    ("row", "view"),
     [
         (attempt(RUNNING), halted(ONE_GONE, STOP, LONGEST_EXCUSE + 2 * MINUTE)),
         (attempt(RUNNING), halted(UNDER_NOTICE, SAVE_AND_STOP, LONGEST_EXCUSE + 16 * MINUTE)),
@@ -89,8 +89,8 @@ def test_machines_may_save_for_as_long_as_the_budget_reserves_for_it(state: Atte
         (attempt(RUNNING, stop_as=Outcome.CANCELLED), halted(TRAINING, STOP, 2 * MINUTE)),
     ],
 )
-def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, seen: AttemptView) -> None:
-    step = next_step(row, replace(seen, awake_since=NOW), NOW, PACE)
+def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, view: AttemptView) -> None:
+    step = next_step(row, replace(view, awake_since=NOW), NOW, PACE)
 
     assert isinstance(step, MoveAttempt)
     assert step.to is TERMINATING
@@ -98,20 +98,20 @@ def test_no_rhythm_of_rounds_excuses_machines_for_ever(row: Attempt, seen: Attem
 
 def test_machines_that_start_have_their_time_anew_once_the_service_hears_them_again() -> None:
     limit, _ = TIME_LIMITS[STARTING]
-    late = attempt(STARTING, ago=limit + SECOND)
+    overdue = attempt(STARTING, ago=limit + SECOND)
 
-    assert isinstance(next_step(late, BOOTED, NOW, PACE), MoveAttempt)
-    assert next_step(late, replace(BOOTED, awake_since=NOW), NOW, PACE) == RequeueAttempt()
+    assert isinstance(next_step(overdue, BOOTED, NOW, PACE), MoveAttempt)
+    assert next_step(overdue, replace(BOOTED, awake_since=NOW), NOW, PACE) == RequeueAttempt()
 
 
 def test_a_scale_set_that_could_not_be_looked_for_is_not_taken_for_gone() -> None:
-    late = attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=600 * MINUTE)
+    overdue = attempt(TERMINATING, outcome=Outcome.CANCELLED, ago=600 * MINUTE)
 
     assert (
-        next_step(late, AttemptView(scale_set=None, cloud_unreachable=True), NOW, PACE)
+        next_step(overdue, AttemptView(scale_set=None, cloud_unreachable=True), NOW, PACE)
         == RequeueAttempt()
     )
-    assert isinstance(next_step(late, AttemptView(scale_set=None), NOW, PACE), MoveAttempt)
+    assert isinstance(next_step(overdue, AttemptView(scale_set=None), NOW, PACE), MoveAttempt)
 
 
 @pytest.mark.parametrize(("state", "steps"), [(PROVISIONING, 0), (STARTING, 2)])
@@ -120,11 +120,11 @@ def test_a_time_limit_is_over_only_when_it_has_passed_with_its_steps(
     state: AttemptState, steps: int, planned: timedelta
 ) -> None:
     limit, outcome = TIME_LIMITS[state]
-    seen = AttemptView(scale_set=machines(CREATING, 0)) if state is PROVISIONING else BOOTED
+    view = AttemptView(scale_set=machines(CREATING, 0)) if state is PROVISIONING else BOOTED
     ago, step = limit + steps * planned, planned.total_seconds()
     rows = [replace(attempt(state, ago=a), step_seconds=step) for a in (ago, ago + SECOND)]
 
-    just, past = (next_step(row, seen, NOW, PACE) for row in rows)
+    just, past = (next_step(row, view, NOW, PACE) for row in rows)
 
     assert just == RequeueAttempt()
     assert isinstance(past, MoveAttempt)
@@ -149,7 +149,7 @@ NOTICE = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
 
 
 @pytest.mark.parametrize(
-    ("told", "ago", "asked", "pause"),
+    ("halt_kind", "ago", "requested", "pause"),
     [
         (None, 0, SAVE_AND_STOP, 10.0),
         (SAVE_AND_STOP, 600, SAVE_AND_STOP, 10.0),
@@ -160,13 +160,13 @@ NOTICE = EvictionNotice(event_id="e", not_before=0.0, seen_at=0.0)
     ],
 )
 def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time(
-    told: DirectiveKind | None, ago: int, asked: DirectiveKind, pause: float
+    halt_kind: DirectiveKind | None, ago: int, requested: DirectiveKind, pause: float
 ) -> None:
-    halted_at = NOW - timedelta(seconds=ago) if told else None
-    seen = AttemptView(scale_set=None, halted_at=halted_at, halt_kind=told)
-    step = HaltGeneration(kind=asked, node_ids=("n",), reason="")
+    halted_at = NOW - timedelta(seconds=ago) if halt_kind else None
+    view = AttemptView(scale_set=None, halted_at=halted_at, halt_kind=halt_kind)
+    step = HaltGeneration(kind=requested, node_ids=("n",), reason="")
 
-    assert requeue_delay.while_stopping(seen, step, SETTLING, NOW) == timedelta(seconds=pause)
+    assert requeue_delay.while_stopping(view, step, SETTLING, NOW) == timedelta(seconds=pause)
 
 
 @pytest.mark.parametrize(
@@ -182,12 +182,12 @@ def test_members_that_stop_are_left_alone_for_a_poll_and_never_beyond_their_time
 def test_a_notice_is_urgent_unless_the_machine_is_about_to_say_that_it_stopped(
     kind: DirectiveKind, number: int, phase: NodePhase, urgent: bool
 ) -> None:
-    told = {"directive_kind": kind, "directive_number": number, "phase": phase}
-    before = NodeRecord(**vars(NODE) | told)
-    said = Heartbeat(
+    directive = {"directive_kind": kind, "directive_number": number, "phase": phase}
+    before = NodeRecord(**vars(NODE) | directive)
+    heartbeat = Heartbeat(
         epoch=1, seq=1, phase=phase, generation=2, step=5, free_port=29500, eviction=NOTICE
     )
-    after = apply_heartbeat(before, said, 0.0)
+    after = apply_heartbeat(before, heartbeat, 0.0)
 
     assert isinstance(after, NodeRecord)
-    assert should_wake_reconciler(before, after, said) is urgent
+    assert should_wake_reconciler(before, after, heartbeat) is urgent

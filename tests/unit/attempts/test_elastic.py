@@ -230,9 +230,9 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("attempt_", "seen", "step"), RULES.values(), ids=RULES)
-def test_rule(attempt_: Attempt, seen: AttemptView, step: AttemptStep) -> None:
-    assert next_step(attempt_, seen, NOW, PACE) == step
+@pytest.mark.parametrize(("attempt_", "view", "step"), RULES.values(), ids=RULES)
+def test_rule(attempt_: Attempt, view: AttemptView, step: AttemptStep) -> None:
+    assert next_step(attempt_, view, NOW, PACE) == step
 
 
 @pytest.mark.parametrize("rows", [1, 8, 12, 60, 64])
@@ -277,10 +277,10 @@ def test_one_node_more_pays_when_the_horizon_is_longer_than_as_many_restarts_as_
     even = StepBatch(rows=nodes * (nodes - 1) * 8, rows_per_node=1)
     for horizon in ("remaining", "disruption", "next_join"):
         just = GrowthOutlook(restart=118.0, **{horizon: nodes * 118.0})
-        over = GrowthOutlook(restart=118.0, **{horizon: nodes * 118.0 + 1})
+        outlook = GrowthOutlook(restart=118.0, **{horizon: nodes * 118.0 + 1})
 
         assert not is_growth_worthwhile(even, nodes - 1, nodes, just)
-        assert is_growth_worthwhile(even, nodes - 1, nodes, over)
+        assert is_growth_worthwhile(even, nodes - 1, nodes, outlook)
 
 
 def test_a_machine_is_asked_for_only_if_it_comes_in_time() -> None:

@@ -51,10 +51,12 @@ def test_what_the_service_sees_itself_is_enough_and_one_machines_word_is_not() -
 
 
 def test_one_machine_that_says_so_again_is_left_and_its_checkpoint_is_not() -> None:
-    said = [finding("a", 2), finding("a", 3)]
+    findings = [finding("a", 2), finding("a", 3)]
 
-    assert judge_checkpoint(said, None, "att-1") == CheckpointDoubt(**WORD)
-    assert judge_checkpoint(said, None, "att-2") is None  # other machines: they try for themselves
+    assert judge_checkpoint(findings, None, "att-1") == CheckpointDoubt(**WORD)
+    assert (
+        judge_checkpoint(findings, None, "att-2") is None
+    )  # other machines: they try for themselves
 
 
 def test_the_word_of_two_machines_is_believed_in_whatever_attempts_they_were() -> None:

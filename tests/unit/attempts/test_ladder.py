@@ -92,14 +92,14 @@ def test_every_rung_trains_the_same_samples_in_a_step(
         assert len({len(rank) for rank in ranks}) == 1
 
 
-def ran_out(ladder: OomFallback, **more: object) -> AttemptView:
+def ran_out(ladder: OomFallback, **changes: object) -> AttemptView:
     """Everybody has failed in step 17, as memory ran out there."""
-    return replace(ALL_FAILED, oom_fallback=replace(ladder, oom_step=17), **more)  # type: ignore[arg-type]
+    return replace(ALL_FAILED, oom_fallback=replace(ladder, oom_step=17), **changes)  # type: ignore[arg-type]
 
 
 def test_memory_that_runs_out_leads_to_the_next_rung_and_nobody_is_to_blame() -> None:
-    seen = ran_out(OomFallback(planned=FOUR), opened_at=NOW)
-    step = next_step(attempt(RUNNING, trainer_errors=2), seen, NOW, PACE)
+    view = ran_out(OomFallback(planned=FOUR), opened_at=NOW)
+    step = next_step(attempt(RUNNING, trainer_errors=2), view, NOW, PACE)
 
     assert isinstance(step, OpenGeneration)
     assert step.rung == replace(FOUR, micro_batch=2)
@@ -108,8 +108,8 @@ def test_memory_that_runs_out_leads_to_the_next_rung_and_nobody_is_to_blame() ->
 
 
 def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
-    one = replace(FOUR, micro_batch=1)
-    step = next_step(attempt(RUNNING), ran_out(OomFallback(planned=FOUR, rung=one)), NOW, PACE)
+    reduced = replace(FOUR, micro_batch=1)
+    step = next_step(attempt(RUNNING), ran_out(OomFallback(planned=FOUR, rung=reduced)), NOW, PACE)
 
     assert isinstance(step, OpenGeneration)
     assert step.rung == LOWEST
@@ -118,20 +118,20 @@ def test_it_goes_down_from_the_rung_on_which_it_is() -> None:
 
 def test_only_memory_that_runs_out_moves_an_attempt_down_a_ladder_that_its_plan_has() -> None:
     two = replace(FOUR, micro_batch=2)
-    seen = replace(ALL_FAILED, oom_fallback=OomFallback(planned=FOUR, rung=two))
-    step = next_step(attempt(RUNNING), seen, NOW, PACE)
+    view = replace(ALL_FAILED, oom_fallback=OomFallback(planned=FOUR, rung=two))
+    step = next_step(attempt(RUNNING), view, NOW, PACE)
 
-    assert step == replace(reopened(seen, after_error=True), rung=two)
+    assert step == replace(reopened(view, after_error=True), rung=two)
 
     unplanned = ran_out(OomFallback())
-    again = reopened(unplanned, after_error=True)
-    assert next_step(attempt(RUNNING), unplanned, NOW, PACE) == again
+    step_expected = reopened(unplanned, after_error=True)
+    assert next_step(attempt(RUNNING), unplanned, NOW, PACE) == step_expected
 
 
 def test_starts_that_were_fruitless_on_other_grounds_do_not_cut_the_ladder_short() -> None:
-    seen = ran_out(OomFallback(planned=FOUR), fruitless=MAX_FRUITLESS)
+    view = ran_out(OomFallback(planned=FOUR), fruitless=MAX_FRUITLESS)
 
-    assert isinstance(next_step(attempt(RUNNING), seen, NOW, PACE), OpenGeneration)
+    assert isinstance(next_step(attempt(RUNNING), view, NOW, PACE), OpenGeneration)
 
 
 @pytest.mark.parametrize(
@@ -144,8 +144,8 @@ def test_starts_that_were_fruitless_on_other_grounds_do_not_cut_the_ladder_short
 def test_on_the_lowest_rung_the_job_ends_and_says_what_was_tried_and_what_to_do(
     planned: Rung, tried: str
 ) -> None:
-    seen = ran_out(OomFallback(planned=planned, rung=LOWEST))
-    step = next_step(attempt(STARTING), seen, NOW, PACE)
+    view = ran_out(OomFallback(planned=planned, rung=LOWEST))
+    step = next_step(attempt(STARTING), view, NOW, PACE)
 
     assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.TRAINER_ERROR
@@ -155,10 +155,10 @@ def test_on_the_lowest_rung_the_job_ends_and_says_what_was_tried_and_what_to_do(
 
 
 def test_on_the_lowest_rung_a_generation_that_committed_something_is_followed_by_another() -> None:
-    seen = ran_out(OomFallback(planned=FOUR, rung=LOWEST), fruitless=0)
-    step = next_step(attempt(RUNNING, trainer_errors=2), seen, NOW, PACE)
+    view = ran_out(OomFallback(planned=FOUR, rung=LOWEST), fruitless=0)
+    step = next_step(attempt(RUNNING, trainer_errors=2), view, NOW, PACE)
 
-    assert step == replace(reopened(seen, after_error=False), rung=LOWEST)
+    assert step == replace(reopened(view, after_error=False), rung=LOWEST)
 
 
 DAEMON = "Error response from daemon: "
@@ -204,7 +204,7 @@ def test_each_message_has_its_cause(text: str, cause: str) -> None:
         phase=BootPhase.PULL_IMAGE, status=BootStatus.GAVE_UP, machine="m", text=text
     )
 
-    assert [found.name for found in failure_causes(report)] == [cause]
+    assert [failure_cause.name for failure_cause in failure_causes(report)] == [cause]
 
 
 def test_every_cause_is_met_by_a_message_that_was_seen() -> None:
@@ -218,11 +218,9 @@ def test_a_registry_is_believed_once_it_has_said_so_again_and_again(cause: objec
     text = next(text for text, name in SEEN.items() if name == getattr(cause, "name", ""))
 
     def gave_up(*lines: str) -> bool:
-        whole = "\n".join(lines)
+        log = "\n".join(lines)
         return is_not_retryable(
-            BootReport(
-                phase=BootPhase.PULL_IMAGE, status=BootStatus.GAVE_UP, machine="m", text=whole
-            )
+            BootReport(phase=BootPhase.PULL_IMAGE, status=BootStatus.GAVE_UP, machine="m", text=log)
         )
 
     assert gave_up(text, text, text)
@@ -260,9 +258,9 @@ def test_machines_that_cannot_boot_are_given_up_at_once() -> None:
 
 
 def test_what_one_machine_cannot_do_ends_no_generation() -> None:
-    seen = replace(TRAINING, stepped=False, cannot_boot=WHY)
+    view = replace(TRAINING, stepped=False, cannot_boot=WHY)
 
-    assert next_step(attempt(STARTING), seen, NOW, PACE) == RequeueAttempt()
+    assert next_step(attempt(STARTING), view, NOW, PACE) == RequeueAttempt()
 
 
 def test_a_cancel_of_machines_that_cannot_boot_is_a_cancel() -> None:

@@ -213,14 +213,14 @@ def test_a_new_boot_raises_the_epoch_and_loses_its_start() -> None:
 def test_memory_that_ran_out_is_remembered_until_another_generation_is_spoken_of() -> None:
     short = apply_heartbeat(STARTED, replace(beat(1), phase=FAILED, out_of_memory=True), 5.0)
     assert isinstance(short, NodeRecord)
-    again = apply_heartbeat(
+    reapplied = apply_heartbeat(
         short, replace(beat(2), phase=FAILED), 6.0
     )  # its supervisor was restarted
     later = apply_heartbeat(short, beat(2, generation=3), 6.0)
 
-    assert isinstance(again, NodeRecord)
+    assert isinstance(reapplied, NodeRecord)
     assert isinstance(later, NodeRecord)
-    assert (short.out_of_memory, again.out_of_memory) == (True, True)
+    assert (short.out_of_memory, reapplied.out_of_memory) == (True, True)
     assert not later.out_of_memory
 
 
@@ -271,11 +271,11 @@ def test_running_a_generation_that_has_a_successor_is_stale(
 def test_a_directive_gives_way_only_to_a_stronger_or_newer_one(
     kind: DirectiveKind, number: int, wins: bool
 ) -> None:
-    held = replace(STARTED, directive_kind=SAVE_AND_STOP)
-    after = apply_directive(held, kind, number)
+    before = replace(STARTED, directive_kind=SAVE_AND_STOP)
+    after = apply_directive(before, kind, number)
 
-    assert (after.directive_seq == held.directive_seq + 1) is wins
-    assert after == held or (after.directive_kind, after.directive_number) == (kind, number)
+    assert (after.directive_seq == before.directive_seq + 1) is wins
+    assert after == before or (after.directive_kind, after.directive_number) == (kind, number)
 
 
 def test_a_trainer_that_failed_beside_a_machine_that_went_or_restarted_is_not_to_blame() -> None:

@@ -66,16 +66,16 @@ def test_every_outcome_decides_a_job_move_that_exists() -> None:
 
 
 def test_only_what_is_nobodys_fault_is_tried_again_also_when_time_runs_out() -> None:
-    again = {o for o, after in JOB_AFTER.items() if after is None}
+    retried = {o for o, after in JOB_AFTER.items() if after is None}
 
-    assert again == {
+    assert retried == {
         Outcome.EVICTED,
         Outcome.NO_CAPACITY,
         Outcome.PROVISIONING_FAILED,
         Outcome.UNRESPONSIVE,
     }
     assert set(TIME_LIMITS) == {AttemptState.PROVISIONING, AttemptState.STARTING}, "none to go"
-    assert all(limit > timedelta(0) and o in again for limit, o in TIME_LIMITS.values())
+    assert all(limit > timedelta(0) and o in retried for limit, o in TIME_LIMITS.values())
 
 
 def test_openais_clients_know_every_status_and_stop_polling_when_the_job_is_over() -> None:

@@ -68,8 +68,10 @@ def _ready(count: int, waiting: timedelta = timedelta(0)) -> list[NodeView]:
     return [replace(node(rank, READY, 0), waiting=waiting) for rank in range(count)]
 
 
-def _come(running: int, nodes: list[NodeView], *, more: bool = True) -> AttemptView:
-    return AttemptView(scale_set=machines(CREATING if more else IS_READY, running), nodes=nodes)
+def _come(running: int, nodes: list[NodeView], *, expects_more: bool = True) -> AttemptView:
+    return AttemptView(
+        scale_set=machines(CREATING if expects_more else IS_READY, running), nodes=nodes
+    )
 
 
 row = pytest.param
@@ -103,10 +105,12 @@ RULES = {
         RefillScaleSet(),
     ),
     "what did not run is deleted first, and the set is no whole one then": row(
-        replace(ASKED, refilled_at=NOW - 15 * SECOND), _come(7, [], more=False), RefillScaleSet()
+        replace(ASKED, refilled_at=NOW - 15 * SECOND),
+        _come(7, [], expects_more=False),
+        RefillScaleSet(),
     ),
     "a set that was whole and lost one at once counts as evicted": row(
-        RIGID, _come(7, [], more=False), FEW
+        RIGID, _come(7, [], expects_more=False), FEW
     ),
     "a set that failed with all its machines running starts": row(
         RIGID, _seven(TRANSIENT, "OSProvisioningTimedOut", running=8), BEGINS
@@ -153,7 +157,7 @@ RULES = {
     ),
     "without one that runs and has not registered either": row(
         STARTS,
-        _come(8, _ready(4, STRAGGLER_TIMEOUT), more=False),
+        _come(8, _ready(4, STRAGGLER_TIMEOUT), expects_more=False),
         OpenGeneration(nodes=tuple(_ready(4, STRAGGLER_TIMEOUT))),
     ),
     "the time counts from when enough of them had registered": row(
@@ -163,7 +167,7 @@ RULES = {
         STARTS, _come(8, _ready(8)), OpenGeneration(nodes=tuple(_ready(8)))
     ),
     "seven do not wait where no more is being made, and the rest is asked for first": row(
-        STARTS, _come(7, _ready(7), more=False), OpenGeneration(nodes=tuple(_ready(7)))
+        STARTS, _come(7, _ready(7), expects_more=False), OpenGeneration(nodes=tuple(_ready(7)))
     ),
     "a rigid job waits for all, however long the others have": row(
         replace(RIGID, state=STARTING), _come(8, _ready(7, 20 * MINUTE)), RequeueAttempt()
@@ -171,14 +175,14 @@ RULES = {
 }
 
 
-@pytest.mark.parametrize(("attempt_", "seen", "step"), RULES.values(), ids=RULES)
-def test_rule(attempt_: Attempt, seen: AttemptView, step: AttemptStep) -> None:
-    assert next_step(attempt_, seen, NOW, PACE) == step
+@pytest.mark.parametrize(("attempt_", "view", "step"), RULES.values(), ids=RULES)
+def test_rule(attempt_: Attempt, view: AttemptView, step: AttemptStep) -> None:
+    assert next_step(attempt_, view, NOW, PACE) == step
 
 
 def test_how_long_provisioning_may_take_is_a_setting() -> None:
-    late = replace(RIGID, since=NOW - 21 * MINUTE)
+    overdue = replace(RIGID, since=NOW - 21 * MINUTE)
     short = replace(PACE, provisioning=20 * MINUTE)
 
-    assert next_step(late, _come(7, []), NOW, PACE) == RequeueAttempt()
-    assert isinstance(next_step(late, _come(7, []), NOW, short), MoveAttempt)
+    assert next_step(overdue, _come(7, []), NOW, PACE) == RequeueAttempt()
+    assert isinstance(next_step(overdue, _come(7, []), NOW, short), MoveAttempt)

@@ -34,25 +34,25 @@ from tests.unit.attempts.attempt_facts import (
 )
 
 
-def ill(one: NodeView, since: timedelta = SECOND, *, present: bool = True) -> NodeView:
+def ill(view: NodeView, since: timedelta = SECOND, *, present: bool = True) -> NodeView:
     """Return the node after it has reported that its machine is unhealthy."""
-    return replace(one, unhealthy_for=since, present=present)
+    return replace(view, unhealthy_for=since, present=present)
 
 
-def after(seen: AttemptView, *others: NodeView, state: AttemptState = STARTING) -> object:
+def after(view: AttemptView, *others: NodeView, state: AttemptState = STARTING) -> object:
     """Return the next step of a fixed-size attempt whose nodes after the first are ``others``."""
-    seen = replace(seen, nodes=[*seen.nodes[:1], *others])
-    return next_step(attempt(state), seen, NOW, PACE)
+    view = replace(view, nodes=[*view.nodes[:1], *others])
+    return next_step(attempt(state), view, NOW, PACE)
 
 
 def test_an_unhealthy_machine_is_deleted_before_it_trains_and_another_takes_its_place() -> None:
     assert after(REGISTERED, ill(node(1, READY, 0))) == RefillScaleSet(("v1",))
 
-    gone = ill(node(1, READY, 0), MINUTE, present=False)
-    seen = replace(REGISTERED, scale_set=machines(running=1))
-    assert after(seen, gone) == RefillScaleSet()
+    deleted = ill(node(1, READY, 0), MINUTE, present=False)
+    view = replace(REGISTERED, scale_set=machines(running=1))
+    assert after(view, deleted) == RefillScaleSet()
 
-    step = after(REGISTERED, gone, node(2, READY, 0))
+    step = after(REGISTERED, deleted, node(2, READY, 0))
     assert isinstance(step, OpenGeneration)
     assert [n.node_id for n in step.nodes] == ["n0", "n2"]
 
@@ -65,9 +65,9 @@ def test_a_machine_is_kept_while_its_trainer_runs_and_its_failure_stops_the_othe
 
 
 def test_the_trainer_is_not_blamed_for_the_machine() -> None:
-    gone = ill(node(1, CRASHED), MINUTE, present=False)
-    seen = replace(TRAINING, fruitless=1, nodes=[node(0, CRASHED), gone, node(2, READY, 0)])
-    step = next_step(attempt(RUNNING, trainer_errors=2), seen, NOW, PACE)
+    deleted = ill(node(1, CRASHED), MINUTE, present=False)
+    view = replace(TRAINING, fruitless=1, nodes=[node(0, CRASHED), deleted, node(2, READY, 0)])
+    step = next_step(attempt(RUNNING, trainer_errors=2), view, NOW, PACE)
 
     assert isinstance(step, OpenGeneration)
     assert not step.after_error
@@ -75,21 +75,21 @@ def test_the_trainer_is_not_blamed_for_the_machine() -> None:
 
 
 def test_that_no_healthy_machine_comes_ends_the_attempt_as_if_there_were_none() -> None:
-    gone = ill(node(1, READY, 0), 31 * MINUTE, present=False)
-    step = after(replace(REGISTERED, scale_set=machines(running=1)), gone)
+    deleted = ill(node(1, READY, 0), 31 * MINUTE, present=False)
+    step = after(replace(REGISTERED, scale_set=machines(running=1)), deleted)
 
     assert isinstance(step, MoveAttempt)
     assert step.outcome is Outcome.NO_CAPACITY
     assert "no healthy machine came in place of an unhealthy one within 30 min" in step.reason
-    undeleted = after(REGISTERED, ill(node(1, READY, 0), 31 * MINUTE))
-    assert isinstance(undeleted, MoveAttempt)
-    assert undeleted.outcome is Outcome.NO_CAPACITY
+    step_before = after(REGISTERED, ill(node(1, READY, 0), 31 * MINUTE))
+    assert isinstance(step_before, MoveAttempt)
+    assert step_before.outcome is Outcome.NO_CAPACITY
 
 
 def test_the_third_unhealthy_machine_ends_the_attempt() -> None:
-    gone = [ill(node(n, READY, 0), 40 * MINUTE, present=False) for n in range(2, 4)]
-    assert len(gone) == MAX_UNHEALTHY - 1
-    step = after(REGISTERED, *gone, ill(node(1, READY, 0)))
+    deleted = [ill(node(n, READY, 0), 40 * MINUTE, present=False) for n in range(2, 4)]
+    assert len(deleted) == MAX_UNHEALTHY - 1
+    step = after(REGISTERED, *deleted, ill(node(1, READY, 0)))
 
     assert isinstance(step, MoveAttempt)
     assert (step.outcome, step.reason) == (
@@ -109,26 +109,26 @@ ELASTIC = ElasticNodes(min_nodes=1, node_counts=(1, 2), batch=StepBatch(rows=8, 
 
 
 def test_an_elastic_job_goes_on_with_the_rest() -> None:
-    seen = replace(REGISTERED, nodes=[node(0, READY, 0), ill(node(1, READY, 0))])
-    step = next_step(replace(attempt(STARTING), elastic=ELASTIC), seen, NOW, PACE)
+    view = replace(REGISTERED, nodes=[node(0, READY, 0), ill(node(1, READY, 0))])
+    step = next_step(replace(attempt(STARTING), elastic=ELASTIC), view, NOW, PACE)
 
     assert isinstance(step, OpenGeneration)
     assert [n.node_id for n in step.nodes] == ["n0"]
 
 
 def test_an_elastic_job_waits_for_another_machine_when_none_is_left() -> None:
-    seen = replace(REGISTERED, nodes=[ill(node(n, READY, 0)) for n in range(2)])
-    step = next_step(replace(attempt(STARTING), elastic=ELASTIC), seen, NOW, PACE)
+    view = replace(REGISTERED, nodes=[ill(node(n, READY, 0)) for n in range(2)])
+    step = next_step(replace(attempt(STARTING), elastic=ELASTIC), view, NOW, PACE)
 
     assert step == RefillScaleSet(("v0", "v1"))
 
 
 def test_after_three_an_elastic_job_asks_for_no_more() -> None:
-    gone = [ill(node(n, READY, 0), present=False) for n in range(1, 1 + MAX_UNHEALTHY)]
-    seen = replace(
-        TRAINING, scale_set=machines(running=1), nodes=[node(0), *gone], generation=ALONE
+    deleted = [ill(node(n, READY, 0), present=False) for n in range(1, 1 + MAX_UNHEALTHY)]
+    view = replace(
+        TRAINING, scale_set=machines(running=1), nodes=[node(0), *deleted], generation=ALONE
     )
-    step = next_step(replace(attempt(RUNNING), elastic=ELASTIC), seen, NOW, PACE)
+    step = next_step(replace(attempt(RUNNING), elastic=ELASTIC), view, NOW, PACE)
 
     assert step == RequeueAttempt()
 

@@ -44,30 +44,30 @@ def _row(*ranks: CheckpointTimes, fetched: int = 4 * GIB) -> ContestantRow:
 
 
 def test_a_case_is_as_slow_as_its_slowest_rank_and_costs_what_all_cost() -> None:
-    found = _row(_rank([4.0, 9.0], loop=[1.5, 1.25]), _rank([8.0, 2.0], loop=[1.0, 1.0]))
+    row = _row(_rank([4.0, 9.0], loop=[1.5, 1.25]), _rank([8.0, 2.0], loop=[1.0, 1.0]))
 
-    assert (found.save_s, found.save_gib_s) == (8.0, 2.0 / 8.0), "the best try counts"
-    assert (found.load_s, found.load_gib_s) == (1.0, 2.0)
-    assert (found.save_cpu_s_per_gib, found.load_cpu_s_per_gib) == (1.0, 0.5)
-    assert (found.save_memory_ratio, found.load_memory_ratio) == (0.5, None)
-    assert found.stored_ratio == 1.0  # two alone, one in the loop, 2 GiB each
-    assert found.stall_s == 0.75, "longer than its twin"
+    assert (row.save_s, row.save_gib_s) == (8.0, 2.0 / 8.0), "the best try counts"
+    assert (row.load_s, row.load_gib_s) == (1.0, 2.0)
+    assert (row.save_cpu_s_per_gib, row.load_cpu_s_per_gib) == (1.0, 0.5)
+    assert (row.save_memory_ratio, row.load_memory_ratio) == (0.5, None)
+    assert row.stored_ratio == 1.0  # two alone, one in the loop, 2 GiB each
+    assert row.stall_s == 0.75, "longer than its twin"
 
 
 def test_a_stall_is_never_less_than_the_call_itself_and_needs_a_loop() -> None:
-    found, none = (_row(*[_rank([1.0, 1.0], loop=loop)] * 2) for loop in ([0.9, 0.9], []))
+    row, none = (_row(*[_rank([1.0, 1.0], loop=loop)] * 2) for loop in ([0.9, 0.9], []))
 
-    assert found.stall_s == 0.25
+    assert row.stall_s == 0.25
     assert (none.stall_s, stall_percent(none)) == (None, None)
     assert len(cells(none)) == len(HEAD)
 
 
 def test_bytes_that_differ_or_did_not_come_from_the_sink_do_not_count() -> None:
-    whole, broken = (_rank([1.0, 1.0], loop=[], same=same) for same in (True, False))
+    intact, broken = (_rank([1.0, 1.0], loop=[], same=same) for same in (True, False))
 
-    assert _row(whole, whole).same
-    assert not _row(whole, whole, fetched=4 * GIB - 1).same
-    assert cells(_row(whole, broken))[-1] == "DIFFER"
+    assert _row(intact, intact).same
+    assert not _row(intact, intact, fetched=4 * GIB - 1).same
+    assert cells(_row(intact, broken))[-1] == "DIFFER"
 
 
 @given(st.floats(0.001, 100), st.floats(0.001, 100), st.floats(0.01, 0.9))
@@ -82,25 +82,25 @@ def test_ours_is_shown_with_its_bars_its_limits_and_its_rivals() -> None:
     ours = _row(_rank([1.0, 1.0], loop=[1.5]), _rank([1.0, 1.0], loop=[1.5]))
     rival = replace(ours, contestant="other", save_s=2.0)
     most = replace(ours, contestant=LIMIT, stall_s=None, save_s=0.5)
-    found = {m.name: m for m in measures([ours, rival, most], ours, RAW)}
+    values = {m.name: m for m in measures([ours, rival, most], ours, RAW)}
 
     assert {
         *("stall_pct", "save_ratio_to_limit", "load_ratio_to_limit"),
         *("cpu_s_per_gib", "emergency_s", "reshard_s"),
-    } <= set(found)
-    assert (found["stall_pct"].bar, found["stall_pct"].limit) == (1.0, 0)
-    assert found["save_ratio_to_limit"].value == 0.5
-    assert found["save_ratio_to_limit"].rivals == {"other": 0.25}
-    assert found["save_ratio_to_sockets"].value == 0.25
-    assert found["reshard_s"].value == 1.0
+    } <= set(values)
+    assert (values["stall_pct"].bar, values["stall_pct"].limit) == (1.0, 0)
+    assert values["save_ratio_to_limit"].value == 0.5
+    assert values["save_ratio_to_limit"].rivals == {"other": 0.25}
+    assert values["save_ratio_to_sockets"].value == 0.25
+    assert values["reshard_s"].value == 1.0
 
 
 def test_without_a_limit_in_the_run_there_is_no_ratio_to_it() -> None:
     ours = _row(_rank([1.0, 1.0], loop=[]), _rank([1.0, 1.0], loop=[]))
-    found = {m.name: m.value for m in measures([ours], None, RAW)}
+    values = {m.name: m.value for m in measures([ours], None, RAW)}
 
-    assert found["save_ratio_to_limit"] is None
-    assert found["reshard_s"] is None
+    assert values["save_ratio_to_limit"] is None
+    assert values["reshard_s"] is None
 
 
 def test_a_quarter_of_a_gib_on_two_ranks_fits_a_small_machine_and_four_on_four_fit_24_gib() -> None:

@@ -17,8 +17,8 @@ def attempt(name: str, number: int, created: float, ended: float | None = None) 
     )
 
 
-def world(number: int, nodes: int, first: float | None, lost: int = 0) -> GenerationWorld:
-    return GenerationWorld(number=number, nodes=nodes, lost_steps=lost, first_step_at=first)
+def world(number: int, nodes: int, first: float | None, lost_steps: int = 0) -> GenerationWorld:
+    return GenerationWorld(number=number, nodes=nodes, lost_steps=lost_steps, first_step_at=first)
 
 
 def life(record: JobRecord, *worlds: GenerationWorld, elastic: bool, paid: float) -> JobHistory:
@@ -67,33 +67,33 @@ def rigid() -> JobHistory:
 
 
 def test_survivors_go_on_in_place_and_a_try_that_never_trained_is_a_part_of_the_way() -> None:
-    found = recovery(elastic(), STRUCK)
+    times = recovery(elastic(), STRUCK)
 
-    assert (found.detect, found.halt, found.machines, found.load) == (1.0, 3.0, None, 6.0)
-    assert (found.training, found.full, found.nodes, found.lost_steps) == (10.0, 60.0, 3, 7)
+    assert (times.detect, times.halt, times.machines, times.load) == (1.0, 3.0, None, 6.0)
+    assert (times.training, times.full, times.nodes, times.lost_steps) == (10.0, 60.0, 3, 7)
 
 
 def test_a_rigid_job_waits_for_another_set_and_is_full_with_its_first_step() -> None:
-    found = recovery(rigid(), STRUCK)
+    times = recovery(rigid(), STRUCK)
 
-    assert (found.detect, found.halt, found.machines, found.load) == (1.0, 0.5, 20.0, 8.5)
-    assert found.training == found.full == 30.0
-    assert found.lost_steps == 9
+    assert (times.detect, times.halt, times.machines, times.load) == (1.0, 0.5, 20.0, 8.5)
+    assert times.training == times.full == 30.0
+    assert times.lost_steps == 9
 
 
 def test_what_never_came_is_not_a_number() -> None:
-    found = recovery(rigid(), MachineLoss(noticed=True, at=140.0, attempt="a2", generation=2))
+    times = recovery(rigid(), MachineLoss(noticed=True, at=140.0, attempt="a2", generation=2))
 
-    assert (found.detect, found.training, found.full) == (None, None, None)
+    assert (times.detect, times.training, times.full) == (None, None, None)
 
 
 def test_the_rigid_job_is_the_rival_of_every_number() -> None:
-    found = {m.name: m for m in measures(elastic(), rigid())}
+    by_name = {m.name: m for m in measures(elastic(), rigid())}
 
-    assert found["unnoticed_training_again_s"].value == 10.0
-    assert found["unnoticed_training_again_s"].rivals == {"rigid": 30.0}
-    assert found["noticed_full_again_s"].value is None
-    goodput = found["steps_per_node_s"]
+    assert by_name["unnoticed_training_again_s"].value == 10.0
+    assert by_name["unnoticed_training_again_s"].rivals == {"rigid": 30.0}
+    assert by_name["noticed_full_again_s"].value is None
+    goodput = by_name["steps_per_node_s"]
     assert (goodput.value, goodput.limit, goodput.rivals) == (0.2, 2.5, {"rigid": 0.125})
     assert [line[0] for line in rows([elastic(), rigid()])] == [
         "elastic, no notice",

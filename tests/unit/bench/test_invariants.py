@@ -28,17 +28,19 @@ def sight(sets: list[SnapshotScaleSet], *attempts: SnapshotAttempt) -> Snapshot:
 
 
 def test_machines_of_one_job_are_doubled_unless_the_attempt_before_gives_them_back() -> None:
-    first, second, other = attempt("a1", 1, "running"), attempt("a2", 2, "starting"), "job-2"
+    first, second, other_job = attempt("a1", 1, "running"), attempt("a2", 2, "starting"), "job-2"
     leaves = attempt("a1", 1, "terminating")
-    both = [scale_set("a1"), scale_set("a2")]
-    twice = sight([scale_set("a1"), scale_set("a1", name="rk-other")], first)
+    scale_sets = [scale_set("a1"), scale_set("a2")]
+    duplicated = sight([scale_set("a1"), scale_set("a1", name="rk-other")], first)
     two_jobs = sight(
-        [both[0], scale_set("b1", job=other)], first, attempt("b1", 1, "running", other)
+        [scale_sets[0], scale_set("b1", job=other_job)],
+        first,
+        attempt("b1", 1, "running", other_job),
     )
 
-    assert list(doubled(twice)) == ["attempt a1 has 2 scale sets: rk-a1, rk-other"]
-    assert len(list(doubled(sight(both, first, second)))) == 1
-    assert not list(doubled(sight(both, leaves, second)))
+    assert list(doubled(duplicated)) == ["attempt a1 has 2 scale sets: rk-a1, rk-other"]
+    assert len(list(doubled(sight(scale_sets, first, second)))) == 1
+    assert not list(doubled(sight(scale_sets, leaves, second)))
     assert not list(doubled(two_jobs))
 
 
@@ -46,9 +48,9 @@ def test_whatever_exists_after_the_last_job_is_leaked() -> None:
     vm = Vm(
         scale_set="rk-a1", instance_id="0", vm_id="v", state="running", pid=7, folder=Path("/vm")
     )
-    seen = Snapshot(at=0.0, sets=[scale_set("a1")], vms=[vm])
+    snapshot = Snapshot(at=0.0, sets=[scale_set("a1")], vms=[vm])
 
-    assert leaked(seen, ["7 python"]) == [
+    assert leaked(snapshot, ["7 python"]) == [
         "scale set rk-a1 (Succeeded) of job job-1",
         "machine rk-a1/0 (running)",
         "process 7 python",
@@ -60,7 +62,7 @@ TWIN = JobOutcome(job="t", state="succeeded", parameters_sha256="aa", losses={1:
 
 
 @pytest.mark.parametrize(
-    ("change", "told"),
+    ("change", "expected"),
     [
         ({}, []),
         ({"parameters_sha256": "bb"}, ["j: parameters bb, its twin's aa"]),
@@ -70,11 +72,11 @@ TWIN = JobOutcome(job="t", state="succeeded", parameters_sha256="aa", losses={1:
     ids=["none", "the hash", "the last bit of a loss", "a loss is missing"],
 )
 def test_whatever_differs_from_the_twin_is_a_mismatch(
-    change: dict[str, Any], told: list[str] | None
+    change: dict[str, Any], expected: list[str] | None
 ) -> None:
-    found = list(mismatches(replace(TWIN, job="j", **change), TWIN))
+    reported = list(mismatches(replace(TWIN, job="j", **change), TWIN))
 
-    assert len(found) == 1 if told is None else found == told
+    assert len(reported) == 1 if expected is None else reported == expected
 
 
 def test_a_job_that_failed_is_unfinished() -> None:

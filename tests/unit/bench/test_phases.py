@@ -62,19 +62,21 @@ def test_a_phase_is_told_by_what_lies_on_the_disk_of_machines(vm: Vm) -> None:
     assert phase(vm) is Phase.SAVE
     (save / "rank-00000.json").write_text("{}")
     assert phase(vm) is Phase.COMMIT
-    assert [found.path for found in disk.saves(run)] == ["checkpoints/step-00000021-aa"]
+    assert [entry.path for entry in disk.saves(run)] == ["checkpoints/step-00000021-aa"]
     assert phase_of(attempt("running"), []) is None
     assert phase_of(attempt("terminating"), []) is None
 
 
 def test_an_old_scale_set_is_being_deleted_while_the_next_one_is_made(vm: Vm) -> None:
-    old = SnapshotScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
+    old_set = SnapshotScaleSet(
+        name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0
+    )
     attempts = {
         "a1": attempt("terminating"),
         "a2": SnapshotAttempt(id="a2", job="j", number=2, state="provisioning", created_at=1.0),
     }
-    seen = Snapshot(at=2.0, sets=[old], vms=[vm], attempts=attempts)
-    now = situation(seen, "j", "recovering")
+    snapshot = Snapshot(at=2.0, sets=[old_set], vms=[vm], attempts=attempts)
+    now = situation(snapshot, "j", "recovering")
 
     assert now.deleting
     assert now.phase is Phase.CREATE
@@ -96,18 +98,20 @@ def test_a_node_of_azure_ml_works_in_the_folder_of_its_jobs_newest_start(tmp_pat
         created_at=0.0,
         engine=Engine.AZUREML,
     )
-    seen = Snapshot(at=2.0, sets=[cluster], vms=[node], attempts={"a1": attempt("running")})
+    snapshot = Snapshot(at=2.0, sets=[cluster], vms=[node], attempts={"a1": attempt("running")})
 
     assert node.in_azureml
-    assert seen.machines("a1") == [node]
+    assert snapshot.machines("a1") == [node]
     assert node.work == tmp_path / "azureml" / "guid-2" / "rekindle"
 
 
 def test_what_lies_behind_a_training_job_does_not_come_back_by_itself(vm: Vm) -> None:
     take_a_step(begin_run(vm))
-    held = SnapshotScaleSet(name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0)
-    seen = Snapshot(at=2.0, sets=[held], vms=[vm], attempts={"a1": attempt("running")})
-    now = situation(seen, "j", "running")
+    scale_set = SnapshotScaleSet(
+        name="rk-a1", job="j", attempt="a1", state="Succeeded", created_at=0.0
+    )
+    snapshot = Snapshot(at=2.0, sets=[scale_set], vms=[vm], attempts={"a1": attempt("running")})
+    now = situation(snapshot, "j", "running")
 
     assert (now.generation, now.step, now.deleting) == (3, 21, False)
     assert now.is_past(Phase.BOOT)

@@ -83,7 +83,7 @@ def test_memory_is_asked_for_one_gpu_of_those_that_were_summed(tmp_path: Path) -
 
 
 @pytest.mark.parametrize(
-    ("change", "why"),
+    ("change", "reason"),
     [
         ({"verified": "seed claim"}, "a claim, not a measurement"),
         ({"mem_scope": "total, estimated not measured"}, "estimated by its authors"),
@@ -99,18 +99,20 @@ def test_memory_is_asked_for_one_gpu_of_those_that_were_summed(tmp_path: Path) -
         ({"micro_batch": "", "global_batch": ""}, "no micro-batch"),
     ],
 )
-def test_a_row_that_is_no_point_says_why(change: dict[str, str], why: str, tmp_path: Path) -> None:
-    found, left_out = read(write(tmp_path, FOUNDRY | change))
+def test_a_row_that_is_no_point_says_why(
+    change: dict[str, str], reason: str, tmp_path: Path
+) -> None:
+    points, left_out = read(write(tmp_path, FOUNDRY | change))
 
-    assert found == []
-    assert why in left_out[0]
+    assert points == []
+    assert reason in left_out[0]
 
 
 def test_flops_are_turned_into_time_by_the_formula_that_is_named(tmp_path: Path) -> None:
     row = FOUNDRY | {"tokens_s_gpu": "", "tflops_gpu": "150", "flops_basis": "HFU(96Bslh^2)"}
-    told = 96 * 32 * 4096**2 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))
+    flops = 96 * 32 * 4096**2 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))
 
-    assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * told / 150e12)
+    assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * flops / 150e12)
 
 
 def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> None:
@@ -126,31 +128,31 @@ def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> No
 def test_a_stack_fitted_to_what_its_own_coefficients_say_says_the_same(tmp_path: Path) -> None:
     shapes = [("2048", "6"), ("512", "24"), ("8192", "2"), ("2048", "1")]
     rows = [FOUNDRY | {"seq": seq, "micro_batch": rows} for seq, rows in shapes]
-    made = []
+    points = []
     for row in rows:
         point = one(tmp_path, row)
         tokens = point.work.accumulation * point.work.micro_tokens
-        said = tokens / predict(point, STACKS["foundry"]).seconds
-        made.append(one(tmp_path, row | {"tokens_s_gpu": str(said)}))
+        tokens_per_second = tokens / predict(point, STACKS["foundry"]).seconds
+        points.append(one(tmp_path, row | {"tokens_s_gpu": str(tokens_per_second)}))
 
-    assert (errors.by(made, fitted("foundry", made)).mape or 0.0) < 2
+    assert (errors.by(points, fitted("foundry", points)).mape or 0.0) < 2
 
 
 def test_two_measured_points_teach_what_a_machine_is_slower_by(tmp_path: Path) -> None:
     """Calibrate with three runs that each took 1.5 times the predicted time."""
-    made = []
+    points = []
     for seq in ("1024", "2048", "4096"):
         point = one(tmp_path, FOUNDRY | {"seq": seq})
         tokens = point.work.accumulation * point.work.micro_tokens
         slower = tokens / (1.5 * predict(point, LLM_FOUNDRY).seconds)
-        made.append(one(tmp_path, FOUNDRY | {"seq": seq, "tokens_s_gpu": str(slower)}))
+        points.append(one(tmp_path, FOUNDRY | {"seq": seq, "tokens_s_gpu": str(slower)}))
 
-    found = errors.after_calibration(made)
+    calibrated = errors.after_calibration(points)
 
-    assert errors.stored(made).mape == pytest.approx(100 / 3)
-    assert found.ours.count == found.constant.count == 3
-    assert (found.ours.mape or 99.0) < 3
-    assert found.coverage == 100
+    assert errors.stored(points).mape == pytest.approx(100 / 3)
+    assert calibrated.ours.count == calibrated.constant.count == 3
+    assert (calibrated.ours.mape or 99.0) < 3
+    assert calibrated.coverage == 100
 
 
 MPT_13B = {"model": "MPT-13b", "params": "12853954560", "layers": "40", "hidden": "5120"}
@@ -183,11 +185,11 @@ def test_the_network_of_few_machines_is_asked_of_gpus_that_it_was_not_fitted_to(
 
 
 def test_its_json_has_the_measures_that_are_promised(tmp_path: Path) -> None:
-    to, points = tmp_path / "out.json", write(tmp_path, FOUNDRY, QWEN)
+    target, points = tmp_path / "out.json", write(tmp_path, FOUNDRY, QWEN)
 
-    assert main(["--points", str(points), "--evictions", "20", "--json", str(to)]) == 0
+    assert main(["--points", str(points), "--evictions", "20", "--json", str(target)]) == 0
 
-    report = json.loads(to.read_text())
+    report = json.loads(target.read_text())
     values = {m["name"]: m["value"] for m in report["measures"]}
     assert report["bench"] == "planner"
     assert values["memory_under"] == 0

@@ -16,7 +16,7 @@ def test_figures_are_written_even_if_the_picture_cannot_be(tmp_path: Path) -> No
     small = ("--hours=2", "--windows=1", "--forecasts=1", f"--json={figures}")
     picture = tmp_path / "no-such-folder" / "picture.svg"
 
-    done = subprocess.run(
+    result = subprocess.run(
         [
             sys.executable,
             "-m",
@@ -31,5 +31,5 @@ def test_figures_are_written_even_if_the_picture_cannot_be(tmp_path: Path) -> No
         check=False,
     )
 
-    assert done.returncode != 0, done.stderr
-    assert json.loads(figures.read_text())["bench"] == "policy", done.stderr
+    assert result.returncode != 0, result.stderr
+    assert json.loads(figures.read_text())["bench"] == "policy", result.stderr

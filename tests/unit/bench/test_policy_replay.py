@@ -16,7 +16,7 @@ from bench.policy.world import Capacity, ReplayWorld
 UP, DOWN = [True] * 40, [False] * 40
 
 
-def world(zones: int = 1, **more: object) -> ReplayWorld:
+def world(zones: int = 1, **fields: object) -> ReplayWorld:
     usual: dict[str, object] = {
         "work": 12,
         "deadline": 20,
@@ -27,7 +27,7 @@ def world(zones: int = 1, **more: object) -> ReplayWorld:
         "regions": tuple(f"region-{z}" for z in range(zones)),
         "tick_s": 300.0,
     }
-    return ReplayWorld(**usual | more)  # type: ignore[arg-type] # by name
+    return ReplayWorld(**usual | fields)  # type: ignore[arg-type] # by name
 
 
 def write(file: Path, data: object, gap: float = 300) -> None:

@@ -32,7 +32,7 @@ RECORD = JobRecord(
 )
 
 
-def strike(kind: KillKind = KillKind.EVICT, at: float = 100.0, **more: object) -> Strike:
+def strike(kind: KillKind = KillKind.EVICT, at: float = 100.0, **fields: object) -> Strike:
     kill = Kill(number=1, kind=kind, phase=Phase.STEP, delay=0, pick=0, after_commit=False)
     facts: dict[str, object] = {
         "kill": kill,
@@ -45,7 +45,7 @@ def strike(kind: KillKind = KillKind.EVICT, at: float = 100.0, **more: object) -
         "step": 30,
         "periodic_step": 20,
     }
-    return Strike(**(facts | more))  # type: ignore[arg-type]  # a row of a table
+    return Strike(**(facts | fields))  # type: ignore[arg-type]  # a row of a table
 
 
 def recovered() -> Strike:
@@ -87,8 +87,8 @@ def test_the_pieces_of_a_recovery_add_up_to_the_whole() -> None:
 
 
 def test_what_a_later_generation_on_the_same_machines_fetches_is_not_this_recoverys() -> None:
-    again = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
-    record = replace(RECORD, attempts=[OLD, again], by_id={"a1": OLD, "a2": again})
+    fetching = replace(NEW, spans=[*NEW.spans, ("fetch_inputs", 140.0, 141.0)])
+    record = replace(RECORD, attempts=[OLD, fetching], by_id={"a1": OLD, "a2": fetching})
 
     assert spans.pieces(recovered(), record, {"a2": 104.0}, {"a2": 107.0})["fetch"] == 1.0
 
@@ -111,11 +111,11 @@ def test_a_recovery_on_the_same_machines_has_no_allocation() -> None:
 
 def test_a_recovery_that_another_kill_fell_upon_is_not_measured() -> None:
     first = recovered()
-    again = strike(KillKind.VM, at=110.0)
+    second = strike(KillKind.VM, at=110.0)
     service = strike(KillKind.SERVICE, at=95.0, job="other", back_at=101.0)
 
     assert len(recoveries(book(first, strike(KillKind.VM, job="k")), {"j": RECORD})) == 1
-    assert not recoveries(book(first, again), {"j": RECORD})
+    assert not recoveries(book(first, second), {"j": RECORD})
     assert not recoveries(book(first, service), {"j": RECORD})
 
 
@@ -130,13 +130,15 @@ def test_nobody_decides_while_the_service_is_dead() -> None:
 
 
 def test_an_unnoticed_loss_is_not_mixed_with_noticed_ones() -> None:
-    both = book(recovered(), strike(KillKind.VM, lost_steps=12))
+    recoveries = book(recovered(), strike(KillKind.VM, lost_steps=12))
 
-    (noticed,) = [m for m in measures(both, {"j": RECORD}) if m.name == "steps_lost_noticed_p50"]
+    (noticed,) = [
+        m for m in measures(recoveries, {"j": RECORD}) if m.name == "steps_lost_noticed_p50"
+    ]
 
     assert (noticed.value, noticed.rivals) == (0, {"periodic_checkpoints_only": 10})
-    assert value("steps_lost_noticed_p99", both) == 0
-    assert value("steps_lost_unnoticed_p50", both) == 12
+    assert value("steps_lost_noticed_p99", recoveries) == 0
+    assert value("steps_lost_unnoticed_p50", recoveries) == 12
 
 
 def test_a_leak_breaks_a_promise_and_a_long_recovery_does_not() -> None:
@@ -151,23 +153,25 @@ def test_a_leak_breaks_a_promise_and_a_long_recovery_does_not() -> None:
 
 
 def test_a_generation_that_never_stepped_is_not_a_recovery() -> None:
-    seen = book(strike())
+    recoveries = book(strike())
     for number, at in ((2, None), (3, 130.0)):
-        seen.note_generation(
+        recoveries.note_generation(
             ObservedGeneration(
                 job="j", number=number, attempt="a2", loaded_step=20, first_step_at=at
             )
         )
-    found = seen.generation_after(seen.strikes[0])
+    generation = recoveries.generation_after(recoveries.strikes[0])
 
-    assert found is not None
-    assert found.number == 3
+    assert generation is not None
+    assert generation.number == 3
 
 
 def test_an_eviction_in_azure_ml_is_none_with_notice() -> None:
-    found = book(strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost_steps=12))
-    values = {m.name: m.value for m in measures(found, {"j": RECORD})}
+    recoveries = book(
+        strike(in_azureml=True, first_step_at=118.0, next_generation=2, lost_steps=12)
+    )
+    values = {m.name: m.value for m in measures(recoveries, {"j": RECORD})}
 
-    assert found.strikes[0].kind is KillKind.PREEMPT
+    assert recoveries.strikes[0].kind is KillKind.PREEMPT
     assert values["steps_lost_noticed_p50"] is None
     assert values["notice_to_decision_s_p50"] is None

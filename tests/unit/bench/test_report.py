@@ -20,10 +20,10 @@ from bench.scale.run import ScaleFindings, ScaleOptions, Window
 def test_a_percentile_is_a_measured_value_with_enough_values_below(
     values: list[float], percent: float
 ) -> None:
-    found = percentile(values, percent)
+    value = percentile(values, percent)
 
-    assert found in values
-    assert sum(v <= found for v in values) >= percent / 100 * len(values) - 1e-9
+    assert value in values
+    assert sum(v <= value for v in values) >= percent / 100 * len(values) - 1e-9
     assert percentile(list(range(1, 101)), 99) == 99
     assert (percentile([], 50), rounded(None)) == (None, None)
 
@@ -41,12 +41,12 @@ def test_a_bar_is_held_or_not(value: int | None, bar: int, higher: bool, passes:
 def test_the_json_has_the_form_that_checks_rely_on(tmp_path: Path) -> None:
     measure = Measure(name="kills", value=3, unit="kills", bar=1, limit=0, rivals={"none": 4})
     Report(bench="recovery", measures=[measure], more={"seed": 1}).write(tmp_path / "out.json")
-    told = json.loads((tmp_path / "out.json").read_text())
+    report = json.loads((tmp_path / "out.json").read_text())
 
-    assert {"bench", "commit", "machine", "measures", "seed"} == told.keys()
-    assert told["bench"] == "recovery"
-    assert {"cpu", "cores", "memory_gib"} <= told["machine"].keys()
-    assert told["measures"] == [
+    assert {"bench", "commit", "machine", "measures", "seed"} == report.keys()
+    assert report["bench"] == "recovery"
+    assert {"cpu", "cores", "memory_gib"} <= report["machine"].keys()
+    assert report["measures"] == [
         {
             "name": "kills",
             "value": 3,
@@ -89,11 +89,11 @@ def test_the_exponent_is_how_the_cost_of_one_job_grows(power: float, expected: f
 
 
 def test_measures_are_of_the_last_stage() -> None:
-    found = ScaleFindings(windows=[window(10, 0.1), window(100, 0.5, arm=20)], kib_empty=1000.0)
-    found.burst = (100, 2.0, {"api": 1.0, "reconciler": 1.0, "postgres": 1.0, "nodes": 5.0})
-    found.cancel = (50, 0.5, 1.0, {"api": 0.5, "reconciler": 0.5, "postgres": 0.0, "nodes": 9.0})
-    found.decided_p99 = 1.5
-    values = {m.name: m.value for m in measures(found)}
+    findings = ScaleFindings(windows=[window(10, 0.1), window(100, 0.5, arm=20)], kib_empty=1000.0)
+    findings.burst = (100, 2.0, {"api": 1.0, "reconciler": 1.0, "postgres": 1.0, "nodes": 5.0})
+    findings.cancel = (50, 0.5, 1.0, {"api": 0.5, "reconciler": 0.5, "postgres": 0.0, "nodes": 9.0})
+    findings.decided_p99 = 1.5
+    values = {m.name: m.value for m in measures(findings)}
     nothing = {m.name: m.value for m in measures(ScaleFindings())}
 
     assert (nothing["live_jobs"], nothing["growth_exponent"]) == (None, None)
@@ -121,9 +121,9 @@ PROMISES = ("unfinished", "forgotten", "leaked", "disordered")
 @pytest.mark.parametrize("promise", PROMISES)
 def test_one_broken_promise_fails_the_run(promise: str) -> None:
     counted = Counted(attempts=3, swept={"rk-1"})
-    found = {m.name: m for m in counts(2, counted, [1, 1])}
-    assert found["left_to_the_sweep"].value == 1
-    assert all(m.passes for m in found.values()), "what the sweep mends fails nothing"
+    by_name = {m.name: m for m in counts(2, counted, [1, 1])}
+    assert by_name["left_to_the_sweep"].value == 1
+    assert all(m.passes for m in by_name.values()), "what the sweep mends fails nothing"
 
     getattr(counted, promise).append("job-1")
 

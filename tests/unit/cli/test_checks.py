@@ -49,18 +49,18 @@ def arm(answers: dict[str, Any], **settings: str) -> ArmClient:
 def test_a_port_in_use_is_named_with_the_way_out(tmp_path: Path) -> None:
     first = ports.free(4)
     with socket.create_server(("127.0.0.1", first + 1)):
-        found = by_name(check_machine.machine_checks(tmp_path, first, stack_runs=False))["ports"]
+        check = by_name(check_machine.machine_checks(tmp_path, first, stack_runs=False))["ports"]
 
-    assert found.verdict is MISSING
-    assert str(first + 1) in found.found
-    assert f"--port {first + 1000}" in found.remedy
+    assert check.verdict is MISSING
+    assert str(first + 1) in check.found
+    assert f"--port {first + 1000}" in check.remedy
 
 
 def test_ports_of_a_stack_that_runs_are_no_fault(tmp_path: Path) -> None:
-    found = by_name(check_machine.machine_checks(tmp_path, 8080, stack_runs=True))
+    checks = by_name(check_machine.machine_checks(tmp_path, 8080, stack_runs=True))
 
-    assert found["ports"].verdict is SKIPPED
-    assert found["python"].verdict is OK
+    assert checks["ports"].verdict is SKIPPED
+    assert checks["python"].verdict is OK
 
 
 def test_without_a_subscription_azure_is_skipped_and_says_why() -> None:
@@ -89,11 +89,11 @@ def test_a_service_is_remote_unless_its_host_is_this_machine(url: str, remote: b
 def test_what_a_role_takes_away_is_not_granted_by_its_own_star() -> None:
     most = {"actions": ["*"], "notActions": ["Microsoft.Compute/virtualMachineScaleSets/delete"]}
 
-    found = by_name(
+    checks = by_name(
         check_roles.check_group_roles(arm({"rekindle": {}, "permissions": {"value": [most]}}))
     )
 
-    assert found["role Virtual Machine Contributor"].verdict is MISSING
+    assert checks["role Virtual Machine Contributor"].verdict is MISSING
 
 
 IDENTITY = "/subscriptions/s/resourceGroups/rekindle/providers/Microsoft.ManagedIdentity/x/nodes"
@@ -111,47 +111,47 @@ def test_machines_are_given_the_nodes_identity(action: str, verdict: CheckStatus
     granted = {"value": [{"actions": [action], "notActions": []}]}
     azure = arm({"permissions": granted}, AZURE_IDENTITY_ID=IDENTITY)
 
-    (found,) = check_roles.check_identity_role(azure)
+    (check,) = check_roles.check_identity_role(azure)
 
-    assert found.verdict is verdict
-    assert (found.remedy == "") is (verdict is OK)
-    assert verdict is OK or found.remedy.endswith(f"--scope {IDENTITY}")
+    assert check.verdict is verdict
+    assert (check.remedy == "") is (verdict is OK)
+    assert verdict is OK or check.remedy.endswith(f"--scope {IDENTITY}")
 
 
 def test_nodes_without_an_identity_need_no_role_for_it() -> None:
-    (found,) = check_roles.check_identity_role(arm({}))
+    (check,) = check_roles.check_identity_role(arm({}))
 
-    assert found.verdict is SKIPPED
+    assert check.verdict is SKIPPED
 
 
 def test_a_subnet_is_checked_where_only_azure_ml_offers_machines() -> None:
     subnet = "/subscriptions/s/resourceGroups/net/providers/Microsoft.Network/x/subnets/nodes"
     settings = {"OFFERINGS": "Standard_ND96@eastus:azureml", "AZURE_SUBNET_ID": subnet}
 
-    found = by_name(
+    checks = by_name(
         check_roles.check_group_roles(
             arm({"rekindle": {}, "permissions": {"value": []}}, **settings)
         )
     )
 
-    assert found["role Network Contributor"].remedy.endswith(f"--scope {subnet}")
+    assert checks["role Network Contributor"].remedy.endswith(f"--scope {subnet}")
 
 
 def test_roles_that_cannot_be_read_are_a_doubt_and_no_fault() -> None:
-    found = by_name(check_roles.check_group_roles(arm({"rekindle": {}})))
+    checks = by_name(check_roles.check_group_roles(arm({"rekindle": {}})))
 
-    assert found["role Virtual Machine Contributor"].verdict is DOUBT
+    assert checks["role Virtual Machine Contributor"].verdict is DOUBT
 
 
 def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
-    found = check_network.check_trainer_image("rekindle-trainer:latest")
+    check = check_network.check_trainer_image("rekindle-trainer:latest")
 
-    assert found.verdict is MISSING
-    assert "has no registry" in found.found
+    assert check.verdict is MISSING
+    assert "has no registry" in check.found
 
 
 @pytest.mark.parametrize(
-    ("url", "address", "fault", "verdict", "said"),
+    ("url", "address", "fault", "verdict", "expected"),
     [
         ("https://rekindle.example", "9.9.9.9", "", OK, "public address"),
         ("https://rekindle.example", "9.9.9.9", "expired", MISSING, "expired"),
@@ -161,27 +161,27 @@ def test_an_image_without_a_registry_can_be_pulled_by_no_node() -> None:
     ],
 )
 def test_nodes_must_reach_the_public_url_by_its_address_and_certificate(
-    url: str, address: str, fault: str, verdict: CheckStatus, said: str
+    url: str, address: str, fault: str, verdict: CheckStatus, expected: str
 ) -> None:
-    found = check_network.check_addresses(url, {address}, fault)
+    check = check_network.check_addresses(url, {address}, fault)
 
-    assert found.verdict is verdict
-    assert said in found.found
+    assert check.verdict is verdict
+    assert expected in check.found
 
 
 @pytest.mark.parametrize(("seconds", "verdict"), [(59, OK), (-61, MISSING), (61, MISSING)])
 def test_clocks_may_be_a_minute_apart(seconds: int, verdict: CheckStatus) -> None:
     now = datetime(2026, 1, 1, tzinfo=UTC)
 
-    found = check_network.check_skew(
+    check = check_network.check_skew(
         format_datetime(now + timedelta(seconds=seconds), usegmt=True), now
     )
 
-    assert found.verdict is verdict
+    assert check.verdict is verdict
 
 
 @pytest.mark.parametrize(
-    ("more", "verdict", "said"),
+    ("properties", "verdict", "expected"),
     [
         ({"addressPrefix": "10.0.0.0/29"}, OK, "3 free addresses"),
         (
@@ -198,25 +198,25 @@ def test_clocks_may_be_a_minute_apart(seconds: int, verdict: CheckStatus) -> Non
     ],
 )
 def test_a_subnet_needs_free_addresses_and_a_way_out(
-    more: dict[str, Any], verdict: CheckStatus, said: str
+    properties: dict[str, Any], verdict: CheckStatus, expected: str
 ) -> None:
     azure = arm(
-        {"nodes": {"properties": more}},
+        {"nodes": {"properties": properties}},
         AZURE_SUBNET_ID="/subnets/nodes",
         OFFERINGS="Standard_X@eastus",
     )
 
-    (found,) = check_network.check_subnet(azure)
+    (check,) = check_network.check_subnet(azure)
 
-    assert found.verdict is verdict
-    assert said in found.found
+    assert check.verdict is verdict
+    assert expected in check.found
 
 
 def test_a_look_that_fails_or_hangs_stops_no_other() -> None:
-    over = threading.Event()
+    release = threading.Event()
 
     def hang(_azure: ArmClient) -> list[CheckResult]:
-        over.wait()
+        release.wait()
         return []
 
     def fail(azure: ArmClient) -> list[CheckResult]:
@@ -231,10 +231,10 @@ def test_a_look_that_fails_or_hangs_stops_no_other() -> None:
         "misreads": misread,
         "role": check_roles.check_identity_role,
     }
-    found = by_name(check_azure.run_checks(arm({}), 0.2, every))
-    over.set()
+    checks = by_name(check_azure.run_checks(arm({}), 0.2, every))
+    release.set()
 
-    assert {n: str(c.verdict) for n, c in found.items()} == {
+    assert {n: str(c.verdict) for n, c in checks.items()} == {
         "hangs": "doubt",
         "fails": "doubt",
         "misreads": "doubt",
@@ -253,10 +253,10 @@ READY = {
 
 
 def test_a_workspace_with_all_that_clusters_need_is_well() -> None:
-    found = list(check_azureml.workspace_checks(arm(READY, **SPACE)))
+    checks = list(check_azureml.workspace_checks(arm(READY, **SPACE)))
 
-    assert {check.verdict for check in found} == {OK}
-    assert len(found) == 5
+    assert {check.verdict for check in checks} == {OK}
+    assert len(checks) == 5
 
 
 @pytest.mark.parametrize(
@@ -281,11 +281,11 @@ def test_a_workspace_with_all_that_clusters_need_is_well() -> None:
 def test_what_a_workspace_lacks_comes_with_its_remedy(
     answers: dict[str, Any], name: str, verdict: CheckStatus, remedy: str
 ) -> None:
-    told = {k: v for k, v in (READY | answers).items() if v is not None}
-    found = by_name(check_azureml.workspace_checks(arm(told, **SPACE)))[name]
+    present = {k: v for k, v in (READY | answers).items() if v is not None}
+    check = by_name(check_azureml.workspace_checks(arm(present, **SPACE)))[name]
 
-    assert found.verdict is verdict
-    assert remedy in found.remedy
+    assert check.verdict is verdict
+    assert remedy in check.remedy
 
 
 TEAM = {
@@ -301,7 +301,7 @@ TEAM = {
 
 
 @pytest.mark.parametrize(
-    ("offering", "answers", "verdict", "said"),
+    ("offering", "answers", "verdict", "expected"),
     [
         ("Standard_NC24ads_A100_v4@eastus", {"team": TEAM}, OK, "up to 4 machines"),
         ("Standard_NC24ads_A100_v4@eastus", {}, MISSING, "correct its name"),
@@ -310,45 +310,48 @@ TEAM = {
     ],
 )
 def test_a_named_cluster_is_compared_with_its_offering(
-    offering: str, answers: dict[str, Any], verdict: CheckStatus, said: str
+    offering: str, answers: dict[str, Any], verdict: CheckStatus, expected: str
 ) -> None:
     azure = arm(READY | answers, AZUREML_WORKSPACE="ws", OFFERINGS=f"{offering}:azureml=team")
-    found = by_name(check_azureml.workspace_checks(azure))
+    checks = by_name(check_azureml.workspace_checks(azure))
 
-    assert found["Azure ML cluster team"].verdict is verdict
-    assert said in f"{found['Azure ML cluster team'].found} {found['Azure ML cluster team'].remedy}"
-    assert not [name for name in found if name.startswith("Azure ML quota")]
+    assert checks["Azure ML cluster team"].verdict is verdict
+    assert (
+        expected
+        in f"{checks['Azure ML cluster team'].found} {checks['Azure ML cluster team'].remedy}"
+    )
+    assert not [name for name in checks if name.startswith("Azure ML quota")]
 
 
 MLFLOW = {"MLFLOW_TRACKING_URI": "azureml://eastus.api.azureml.ms/mlflow/v1.0/subscriptions/s"}
 
 
 @pytest.mark.parametrize(
-    ("answer", "verdict"),
+    ("body", "verdict"),
     [
         ({"experiment": {"experiment_id": "1"}}, OK),
         ({"error_code": "RESOURCE_DOES_NOT_EXIST"}, OK),
         ({"error": {"message": "no such workspace"}}, MISSING),
     ],
 )
-def test_a_workspaces_mlflow_is_asked(answer: dict[str, Any], verdict: CheckStatus) -> None:
-    asked = []
+def test_a_workspaces_mlflow_is_asked(body: dict[str, Any], verdict: CheckStatus) -> None:
+    requests = []
 
     def respond(request: httpx.Request) -> httpx.Response:
-        asked.append(request)
-        return httpx.Response(200 if "experiment" in answer else 404, json=answer)
+        requests.append(request)
+        return httpx.Response(200 if "experiment" in body else 404, json=body)
 
     http = httpx.Client(
         transport=httpx.MockTransport(respond), headers={"authorization": "Bearer the-token"}
     )
     azure = ArmClient(http, "s", {f"REKINDLE_{k}": v for k, v in MLFLOW.items()})
-    (found,) = check_azureml.workspace_checks(azure)
+    (check,) = check_azureml.workspace_checks(azure)
 
-    assert (found.name, found.verdict) == ("Azure ML MLflow server", verdict)
-    assert verdict is OK or "--query mlflow_tracking_uri" in found.remedy
-    assert asked[0].url.host == "eastus.api.azureml.ms"
-    assert asked[0].url.path.startswith("/mlflow/v2.0/subscriptions/s/api/2.0/mlflow/")
-    assert asked[0].headers["authorization"] == "Bearer the-token"
+    assert (check.name, check.verdict) == ("Azure ML MLflow server", verdict)
+    assert verdict is OK or "--query mlflow_tracking_uri" in check.remedy
+    assert requests[0].url.host == "eastus.api.azureml.ms"
+    assert requests[0].url.path.startswith("/mlflow/v2.0/subscriptions/s/api/2.0/mlflow/")
+    assert requests[0].headers["authorization"] == "Bearer the-token"
 
 
 def test_without_an_offering_of_azure_ml_its_workspace_is_not_looked_at() -> None:

@@ -23,9 +23,13 @@ def test_a_local_stack_is_found_from_a_folder_below_it(stack: Path, tmp_path: Pa
     below = tmp_path / "data" / "chats"
     below.mkdir(parents=True)
 
-    found = resolve_connection(ConnectionOptions(), {}, below)
+    connection = resolve_connection(ConnectionOptions(), {}, below)
 
-    assert (found.url, found.key, found.stack) == ("http://127.0.0.1:8080/v1", "rk-local", stack)
+    assert (connection.url, connection.key, connection.stack) == (
+        "http://127.0.0.1:8080/v1",
+        "rk-local",
+        stack,
+    )
 
 
 OURS = {"REKINDLE_URL": "https://ours", "REKINDLE_API_KEY": "rk-env"}
@@ -53,10 +57,10 @@ def test_an_option_goes_before_the_environment_and_that_before_the_stack(
 ) -> None:
     monkeypatch.chdir(stack.parent)
 
-    found = resolve_connection(ConnectionOptions(**options), environment, stack.parent)
+    connection = resolve_connection(ConnectionOptions(**options), environment, stack.parent)
 
-    assert (found.url, found.key) == expected
-    assert (found.stack is None) == (expected != STACK)
+    assert (connection.url, connection.key) == expected
+    assert (connection.stack is None) == (expected != STACK)
 
 
 def test_a_key_of_openais_is_never_sent_to_another_service(stack: Path) -> None:
@@ -72,11 +76,11 @@ def test_a_key_of_openais_is_never_sent_to_another_service(stack: Path) -> None:
 
 
 def test_without_any_service_it_says_how_to_name_one(tmp_path: Path) -> None:
-    with pytest.raises(CliError) as lost:
+    with pytest.raises(CliError) as raised:
         resolve_connection(ConnectionOptions(), {}, tmp_path)
 
-    assert lost.value.exit_code is ExitCode.UNREACHABLE
-    assert "rekindle up" in lost.value.advice
+    assert raised.value.exit_code is ExitCode.UNREACHABLE
+    assert "rekindle up" in raised.value.advice
 
 
 def test_a_state_folder_without_a_running_stack_is_no_stack(tmp_path: Path) -> None:

@@ -50,14 +50,14 @@ def said(row: dict[str, Any]) -> list[str]:
     ],
 )
 def test_prompts_are_chats(row: dict[str, Any], messages: list[dict[str, Any]]) -> None:
-    found, item = parse_row(row)
+    parsed, item = parse_row(row)
 
-    assert found == messages
+    assert parsed == messages
     assert item == ({"answer": "4"} if "answer" in row else {})
 
 
 @pytest.mark.parametrize(
-    ("row", "why"),
+    ("row", "reason"),
     [
         ({"text": "2 + 2?"}, "neither"),
         ({"messages": []}, "empty"),
@@ -71,8 +71,8 @@ def test_prompts_are_chats(row: dict[str, Any], messages: list[dict[str, Any]]) 
         ({"prompt": "half \ud83d"}, "half of a surrogate pair"),
     ],
 )
-def test_a_row_that_nobody_could_answer_says_why(row: dict[str, Any], why: str) -> None:
-    with pytest.raises(UnusablePrompt, match=why):
+def test_a_row_that_nobody_could_answer_says_why(row: dict[str, Any], reason: str) -> None:
+    with pytest.raises(UnusablePrompt, match=reason):
         parse_row(row)
 
 
@@ -80,9 +80,9 @@ def test_a_plain_text_is_a_prompt_a_line_and_each_is_asked_once(tmp_path: Path) 
     file, tally = tmp_path / "prompts.txt", DistilTally()
     file.write_text('\n2 + 2?\n{"prompt": "this is text"}\n2 + 2?\n')
 
-    found = [(p.line, p.messages[0]["content"]) for p in read_prompts(file, tally)]
+    prompts = [(p.line, p.messages[0]["content"]) for p in read_prompts(file, tally)]
 
-    assert found == [(2, "2 + 2?"), (3, '{"prompt": "this is text"}')]
+    assert prompts == [(2, "2 + 2?"), (3, '{"prompt": "this is text"}')]
     assert tally.skipped.lines == {"it is a duplicate": [4]}
 
 
@@ -133,7 +133,7 @@ def test_the_best_answer_is_preferred_to_the_worst_and_a_ranking_has_one_for_eac
 
 
 @pytest.mark.parametrize(
-    ("grades", "exact", "why"),
+    ("grades", "exact", "reason"),
     [
         ([1.0, 1.0], True, "all candidates are correct"),
         ([0.0, 0.0], True, "all candidates are wrong"),
@@ -143,11 +143,11 @@ def test_the_best_answer_is_preferred_to_the_worst_and_a_ranking_has_one_for_eac
     ],
 )
 def test_candidates_that_teach_nothing_give_no_pair(
-    grades: list[float], exact: bool, why: str
+    grades: list[float], exact: bool, reason: str
 ) -> None:
     candidates = [(str(n), grade) for n, grade in enumerate(grades)]
 
-    with pytest.raises(UnusablePrompt, match=why):
+    with pytest.raises(UnusablePrompt, match=reason):
         build_rows(RowKind.PREFERENCE, PROMPT, candidates, exact=exact)
 
 
@@ -179,14 +179,14 @@ def test_a_judge_says_a_whole_number_or_nothing(text: str, number: float | None)
 
 
 def test_a_judge_reads_the_conversation_and_the_answer() -> None:
-    (asked,) = judge.judge_messages([USER, USER | {"content": [{"text": "Well?"}]}], "four")
+    (message,) = judge.judge_messages([USER, USER | {"content": [{"text": "Well?"}]}], "four")
 
-    assert "user: 2 + 2?\n\nuser: Well?" in asked["content"]
-    assert "<answer>\nfour\n</answer>" in asked["content"]
+    assert "user: 2 + 2?\n\nuser: Well?" in message["content"]
+    assert "<answer>\nfour\n</answer>" in message["content"]
 
 
 def test_the_key_of_a_reply_changes_with_whatever_the_reply_depends_on() -> None:
-    others = [
+    variants = [
         TeacherRequest(**vars(ASK) | changed)
         for changed in (
             {"url": "http://u/v1"},
@@ -197,7 +197,7 @@ def test_the_key_of_a_reply_changes_with_whatever_the_reply_depends_on() -> None
         )
     ]
 
-    assert len({ask.key for ask in (ASK, *others)}) == 6
+    assert len({ask.key for ask in (ASK, *variants)}) == 6
     assert TeacherRequest(**json.loads(json.dumps(vars(ASK)))).key == ASK.key
 
 

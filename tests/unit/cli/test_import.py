@@ -30,20 +30,20 @@ SHAREGPT = {"conversations": [{"from": "human", "value": "2 + 2?"}, {"from": "gp
 CANDIDATES = [{"content": "5", "rank": 1}, {"content": "4", "rank": 0}]
 
 
-def TURNS(weight: float, **more: object) -> list[dict[str, Any]]:  # noqa: N802 - beside constants
+def TURNS(weight: float, **members: object) -> list[dict[str, Any]]:  # noqa: N802 - beside constants
     return [
         {"from": "human", "value": "2 + 2?"},
-        {"from": "gpt", "value": "4", "weight": weight, **more},
+        {"from": "gpt", "value": "4", "weight": weight, **members},
     ]
 
 
-def imported(tmp_path: Path, text: str, *more: str) -> tuple[Result, list[dict[str, Any]]]:
+def imported(tmp_path: Path, text: str, *options: str) -> tuple[Result, list[dict[str, Any]]]:
     """How the command ended, and the rows that it wrote."""
     file, out = tmp_path / "theirs.json", tmp_path / "ours.jsonl"
     file.write_text(text)
-    ended = CliRunner().invoke(app, ["import", str(file), str(out), *more])
+    result = CliRunner().invoke(app, ["import", str(file), str(out), *options])
     lines = out.read_text().splitlines() if out.exists() else []
-    return ended, [json.loads(line) for line in lines]
+    return result, [json.loads(line) for line in lines]
 
 
 def jsonl(*rows: object) -> str:
@@ -51,7 +51,7 @@ def jsonl(*rows: object) -> str:
 
 
 @pytest.mark.parametrize(
-    ("row", "kind", "ours"),
+    ("row", "kind", "converted"),
     [
         (ALPACA | {"input": ""}, R.ALPACA, {"messages": [USER | {"content": "Add."}, ANSWER]}),
         (ALPACA, R.ALPACA, {"messages": [USER | {"content": "Add.\n2 + 2?"}, ANSWER]}),
@@ -80,13 +80,17 @@ def jsonl(*rows: object) -> str:
         ({"prompt": [USER], "candidates": CANDIDATES[::-1]}, R.RANKED, RANKING),
     ],
 )
-def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ours: object) -> None:  # noqa: ANN401
+def test_a_row_of_theirs_is_known_and_becomes_ours(
+    row: Any,  # noqa: ANN401
+    kind: RowFormat,
+    converted: object,
+) -> None:
     assert detect_format(row) is kind
-    assert convert_row(row, kind).row == ours
+    assert convert_row(row, kind).row == converted
 
 
 @pytest.mark.parametrize(
-    ("row", "kind", "why"),
+    ("row", "kind", "reason"),
     [
         (ALPACA | {"output": " "}, R.ALPACA, "`output` is empty"),
         (ALPACA | {"output": 4}, R.ALPACA, "`output` is no text"),
@@ -112,8 +116,8 @@ def test_a_row_of_theirs_is_known_and_becomes_ours(row: Any, kind: RowFormat, ou
         ({"prompt": "?", "candidates": CANDIDATES[:1] * 2}, R.RANKED, "the same rank"),
     ],
 )
-def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, why: str) -> None:  # noqa: ANN401
-    with pytest.raises(RowSkipped, match=why):
+def test_a_row_that_cannot_be_ours_says_why(row: Any, kind: RowFormat, reason: str) -> None:  # noqa: ANN401
+    with pytest.raises(RowSkipped, match=reason):
         convert_row(row, kind)
 
 
@@ -143,44 +147,44 @@ def test_earlier_rounds_are_read_and_not_learnt() -> None:
 def test_members_that_are_not_carried_over_are_counted_by_name(tmp_path: Path) -> None:
     row = SHAREGPT | {"id": 7, "source": "web", "tags": []}
     turn = {"from": "human", "value": "Thanks.", "emotion": "glad"}
-    ended, rows = imported(
+    result, rows = imported(
         tmp_path, jsonl(row, SHAREGPT | {"conversations": [*SHAREGPT["conversations"], turn]})
     )
 
     assert len(rows) == 2
     for name in ("id", "source", "conversations[].emotion", "conversations[] after the last"):
-        assert f"not carried over: `{name}" in ended.output
-    assert "tags" not in ended.output
+        assert f"not carried over: `{name}" in result.output
+    assert "tags" not in result.output
 
 
 def test_what_was_written_and_left_out_is_told_with_its_lines(tmp_path: Path) -> None:
     empty = ALPACA | {"output": ""}
-    ended, rows = imported(tmp_path, jsonl(ALPACA, empty, ALPACA, *[empty] * 6))
+    result, rows = imported(tmp_path, jsonl(ALPACA, empty, ALPACA, *[empty] * 6))
 
-    assert (ended.exit_code, len(rows)) == (0, 2)
-    assert "wrote 2 rows of format alpaca to" in ended.output
-    assert "7 rows left out: `output` is empty (lines 2, 4, 5, 6, 7 and more)" in ended.output
-    assert "Next: rekindle submit" in ended.output
+    assert (result.exit_code, len(rows)) == (0, 2)
+    assert "wrote 2 rows of format alpaca to" in result.output
+    assert "7 rows left out: `output` is empty (lines 2, 4, 5, 6, 7 and more)" in result.output
+    assert "Next: rekindle submit" in result.output
     assert list(tmp_path.glob(".*")) == []
 
 
 def test_programs_get_it_as_json(tmp_path: Path) -> None:
-    ended, _ = imported(tmp_path, jsonl(SHAREGPT, {"conversations": []}), "--json")
+    result, _ = imported(tmp_path, jsonl(SHAREGPT, {"conversations": []}), "--json")
 
-    told = json.loads(ended.output)
-    assert (told["format"], told["rows"], told["rows_left_out"]) == ("sharegpt", 1, 1)
-    assert told["left_out"] == {"no message is the assistant's": {"rows": 1, "lines": [2]}}
+    summary = json.loads(result.output)
+    assert (summary["format"], summary["rows"], summary["rows_left_out"]) == ("sharegpt", 1, 1)
+    assert summary["left_out"] == {"no message is the assistant's": {"rows": 1, "lines": [2]}}
 
 
 def test_one_array_over_many_lines_is_read_as_its_rows(tmp_path: Path) -> None:
     rows = [ALPACA | {"input": f"[{n}] {{"} for n in range(3)]
     text = "\ufeff\n" + json.dumps([*rows[:2], ALPACA | {"output": ""}, rows[2]], indent=2)
 
-    ended, written = imported(tmp_path, text)
+    result, written = imported(tmp_path, text)
 
-    said = [row["messages"][0]["content"] for row in written]
-    assert said == [f"Add.\n[{n}] {{" for n in range(3)]
-    assert "(lines 13)" in ended.output
+    contents = [row["messages"][0]["content"] for row in written]
+    assert contents == [f"Add.\n[{n}] {{" for n in range(3)]
+    assert "(lines 13)" in result.output
 
 
 def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_path: Path) -> None:
@@ -191,7 +195,7 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
 
 
 @pytest.mark.parametrize(
-    ("text", "code", "says"),
+    ("text", "code", "expected"),
     [
         (jsonl(ALPACA) + "{", 1, "line 2: it is not JSON"),
         (jsonl(ALPACA) + "[]\n", 1, "line 2: it is not a JSON object"),
@@ -203,11 +207,11 @@ def test_an_array_longer_than_what_is_read_at_once_is_read_piece_by_piece(tmp_pa
         ("", 1, "it has no rows"),
     ],
 )
-def test_a_wrong_file_leaves_nothing(tmp_path: Path, text: str, code: int, says: str) -> None:
-    ended, rows = imported(tmp_path, text)
+def test_a_wrong_file_leaves_nothing(tmp_path: Path, text: str, code: int, expected: str) -> None:
+    result, rows = imported(tmp_path, text)
 
-    assert (ended.exit_code, rows) == (code, [])
-    assert says in ended.output
+    assert (result.exit_code, rows) == (code, [])
+    assert expected in result.output
     assert [f.name for f in tmp_path.iterdir()] == ["theirs.json"]
 
 
@@ -224,7 +228,7 @@ def test_nothing_is_written_over(tmp_path: Path) -> None:
     (tmp_path / "theirs.jsonl").write_text(jsonl(ALPACA))
     names = [str(tmp_path / name) for name in ("theirs.jsonl", "ours.jsonl")]
 
-    ended = CliRunner().invoke(app, ["import", *names])
+    result = CliRunner().invoke(app, ["import", *names])
 
-    assert ended.exit_code == 2
+    assert result.exit_code == 2
     assert (tmp_path / "ours.jsonl").read_text() == "precious"

@@ -31,21 +31,21 @@ SINGLE: list[tuple[Any, RowFormat]] = [
 ]
 
 
-def talk(*turns: object, **more: object) -> dict[str, Any]:
-    return {"conversations": list(turns)} | more
+def talk(*turns: object, **members: object) -> dict[str, Any]:
+    return {"conversations": list(turns)} | members
 
 
 def left_out(row: dict[str, Any], kind: RowFormat) -> str:
-    with pytest.raises(RowSkipped) as why:
+    with pytest.raises(RowSkipped) as skipped:
         convert_row(row, kind)
-    return str(why.value)
+    return str(skipped.value)
 
 
 def ours(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
     """Convert the row, check that the service accepts it and return it."""
-    found = convert_row(row, kind).row
-    assert isinstance(check_line(json.dumps(found).encode(), None), DatasetRow)
-    return found
+    converted = convert_row(row, kind).row
+    assert isinstance(check_line(json.dumps(converted).encode(), None), DatasetRow)
+    return converted
 
 
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
@@ -71,7 +71,7 @@ def test_a_row_not_to_be_learnt_is_left_out(
 
 
 @pytest.mark.parametrize(
-    "more",
+    "members",
     [
         {"score_chosen": 1, "score_rejected": 3},
         {"chosen_score": "1", "rejected_score": "3"},
@@ -93,14 +93,14 @@ def test_a_row_not_to_be_learnt_is_left_out(
     ],
     ids=str,
 )
-def test_a_pair_whose_order_its_own_members_deny_is_left_out(more: dict[str, Any]) -> None:
-    why = left_out(PAIR | more, RowFormat.PREFERENCE)
+def test_a_pair_whose_order_its_own_members_deny_is_left_out(members: dict[str, Any]) -> None:
+    skipped = left_out(PAIR | members, RowFormat.PREFERENCE)
 
-    assert "is the order inverted?" in why or "which answer is the better one?" in why
+    assert "is the order inverted?" in skipped or "which answer is the better one?" in skipped
 
 
 @pytest.mark.parametrize(
-    "more",
+    "members",
     [
         {"score_chosen": 3, "score_rejected": 1},
         {"chosen_rank": 1, "rejected_rank": 2},
@@ -110,8 +110,8 @@ def test_a_pair_whose_order_its_own_members_deny_is_left_out(more: dict[str, Any
     ],
     ids=str,
 )
-def test_scores_that_agree_are_counted_and_not_carried_over(more: dict[str, Any]) -> None:
-    assert convert_row(PAIR | more, RowFormat.PREFERENCE).dropped == set(more)
+def test_scores_that_agree_are_counted_and_not_carried_over(members: dict[str, Any]) -> None:
+    assert convert_row(PAIR | members, RowFormat.PREFERENCE).dropped == set(members)
 
 
 @pytest.mark.parametrize("name", ["score", "rating", "reward"])
@@ -149,9 +149,9 @@ def test_a_prompt_is_never_replaced_by_another_one() -> None:
     ],
 )
 def test_pairs_in_the_forms_of_other_programs_are_carried_over(row: dict[str, Any]) -> None:
-    wanted = {"preferred_output": [SAID], "non_preferred_output": [WORSE]}
+    outputs = {"preferred_output": [SAID], "non_preferred_output": [WORSE]}
 
-    assert ours(row, RowFormat.PREFERENCE) == {"input": {"messages": [ASKED]}} | wanted
+    assert ours(row, RowFormat.PREFERENCE) == {"input": {"messages": [ASKED]}} | outputs
 
 
 def test_answers_that_differ_in_what_the_user_says_are_left_out() -> None:
@@ -165,9 +165,9 @@ OFF = ["weight", "loss", "train", "training", "trainable", "learn", "loss_weight
 
 @pytest.mark.parametrize("name", OFF)
 def test_every_flag_that_switches_a_turn_off_becomes_its_weight(name: str) -> None:
-    found = ours(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
+    converted = ours(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
 
-    assert [m.get("weight") for m in found["messages"]] == [None, 0, None, None]
+    assert [m.get("weight") for m in converted["messages"]] == [None, 0, None, None]
 
 
 @pytest.mark.parametrize("name", ["mask_loss", "loss_mask", "ignore", "ignore_loss"])
@@ -176,36 +176,36 @@ def test_a_flag_that_programs_read_differently_is_left_out(name: str) -> None:
 
 
 def test_a_user_turn_that_was_to_be_learnt_is_counted() -> None:
-    found = convert_row(talk(USER | {"train": True}, GOOD), RowFormat.SHAREGPT)
+    converted = convert_row(talk(USER | {"train": True}, GOOD), RowFormat.SHAREGPT)
 
-    assert found.dropped == {"weight of messages of role user"}
+    assert converted.dropped == {"weight of messages of role user"}
 
 
 def test_of_a_prompt_with_answers_the_completion_alone_is_learnt() -> None:
     row = {"prompt": [ASKED, WORSE, ASKED], "completion": [SAID]}
-    found = ours(row, RowFormat.PROMPT_COMPLETION)
+    converted = ours(row, RowFormat.PROMPT_COMPLETION)
 
-    assert [m.get("weight") for m in found["messages"]] == [None, 0, None, None]
+    assert [m.get("weight") for m in converted["messages"]] == [None, 0, None, None]
 
 
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
 @pytest.mark.parametrize("name", ["system", "system_prompt", "system_message"])
 def test_a_system_message_has_many_names(row: dict[str, Any], kind: RowFormat, name: str) -> None:
-    found = ours(row | {name: "Add."}, kind)
+    converted = ours(row | {name: "Add."}, kind)
 
-    assert found["messages"][0] == {"role": "system", "content": "Add."}
+    assert converted["messages"][0] == {"role": "system", "content": "Add."}
     assert "`system` is no text" in left_out(row | {"system": ["Add."]}, kind)
     assert "differ" in left_out(row | {"system": "Add.", "system_prompt": "Sum."}, kind)
 
 
 def test_two_calls_get_their_results_in_order() -> None:
-    both = {"from": "function_call", "value": '[{"name": "f"}, {"name": "g", "arguments": "{}"}]'}
+    calls = {"from": "function_call", "value": '[{"name": "f"}, {"name": "g", "arguments": "{}"}]'}
     results = [{"from": "observation", "value": value} for value in ("1", "2")]
-    _, call, first, second, _ = ours(talk(USER, both, *results, GOOD), RowFormat.SHAREGPT)[
+    _, call, first, second, _ = ours(talk(USER, calls, *results, GOOD), RowFormat.SHAREGPT)[
         "messages"
     ]
 
-    ids = [one["id"] for one in call["tool_calls"]]
+    ids = [tool_call["id"] for tool_call in call["tool_calls"]]
     assert [first["tool_call_id"], second["tool_call_id"]] == ids
     assert len(set(ids)) == 2
 
@@ -216,25 +216,25 @@ def test_calls_in_every_form_become_tool_calls() -> None:
         {"tool_calls": [{"function": function}]},
         {"function_call": function},
     ]
-    wanted = {"name": "f", "arguments": '{"a": 1}'}
+    expected = {"name": "f", "arguments": '{"a": 1}'}
     tools = [{"name": "f", "parameters": {}}]
     for form in forms:
         messages = [ASKED, {"role": "assistant", "content": None} | form]
         row = {"prompt": messages[:1], "completion": messages[1:], "functions": tools}
-        found = ours(row, RowFormat.PROMPT_COMPLETION)
-        assert found["messages"][1]["tool_calls"][0]["function"] == wanted
-        assert found["tools"] == [{"type": "function", "function": tools[0]}]
+        converted = ours(row, RowFormat.PROMPT_COMPLETION)
+        assert converted["messages"][1]["tool_calls"][0]["function"] == expected
+        assert converted["tools"] == [{"type": "function", "function": tools[0]}]
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_is_carried_over(name: str) -> None:
-    found = ours(talk(USER, GOOD | {name: "Two and two."}), RowFormat.SHAREGPT)
+    converted = ours(talk(USER, GOOD | {name: "Two and two."}), RowFormat.SHAREGPT)
 
-    assert found["messages"][1] == SAID | {"reasoning_content": "Two and two."}
+    assert converted["messages"][1] == SAID | {"reasoning_content": "Two and two."}
 
 
 @pytest.mark.parametrize(
-    ("row", "why"),
+    ("row", "reason"),
     [
         (talk(USER, GOOD | {"value": "a\0"}), "NUL"),
         (talk(USER, GOOD | {"value": "\ud83d"}), "half of a surrogate pair"),
@@ -256,29 +256,29 @@ def test_reasoning_is_carried_over(name: str) -> None:
         (talk(USER, {"from": "human", "value": "a", "content": "b"}, GOOD), "differ"),
     ],
 )
-def test_what_the_service_would_refuse_is_left_out_alone(row: dict[str, Any], why: str) -> None:
-    assert why in left_out(row, RowFormat.SHAREGPT)
+def test_what_the_service_would_refuse_is_left_out_alone(row: dict[str, Any], reason: str) -> None:
+    assert reason in left_out(row, RowFormat.SHAREGPT)
 
 
 def test_members_of_calls_and_flags_that_are_false_are_counted() -> None:
     call = CALL | {"value": '{"name": "f", "arguments": {}, "cost": 0}'}
-    found = convert_row(talk(USER, call, GOOD, is_safe=False, score=0), RowFormat.SHAREGPT)
+    converted = convert_row(talk(USER, call, GOOD, is_safe=False, score=0), RowFormat.SHAREGPT)
 
-    assert found.dropped == {"calls[].cost", "is_safe", "score"}
+    assert converted.dropped == {"calls[].cost", "is_safe", "score"}
 
 
 @pytest.mark.parametrize(
     "text", ['{"prompt": "a", "completion": "b", "completion": "c"}', "[" * 100_000]
 )
-@pytest.mark.parametrize("whole", ["{}\n", "[{}]"])
-def test_rows_that_nobody_reads_alike_are_named(tmp_path: Path, text: str, whole: str) -> None:
+@pytest.mark.parametrize("document", ["{}\n", "[{}]"])
+def test_rows_that_nobody_reads_alike_are_named(tmp_path: Path, text: str, document: str) -> None:
     file, out = tmp_path / "theirs.json", tmp_path / "ours.jsonl"
-    file.write_text(whole.replace("{}", text))
+    file.write_text(document.replace("{}", text))
 
-    ended = CliRunner().invoke(app, ["import", str(file), str(out)])
+    result = CliRunner().invoke(app, ["import", str(file), str(out)])
 
-    assert ended.exit_code == 1
-    assert "line 1: it is not JSON" in ended.output
+    assert result.exit_code == 1
+    assert "line 1: it is not JSON" in result.output
 
 
 VALUES = st.sampled_from(
@@ -314,9 +314,9 @@ def test_whatever_is_imported_the_service_takes(
 ) -> None:
     row, kind = base
     try:
-        found = convert_row(row | odd, kind).row
+        converted = convert_row(row | odd, kind).row
     except RowSkipped:
         return
 
-    verdict = check_line(json.dumps(found).encode(), None)
+    verdict = check_line(json.dumps(converted).encode(), None)
     assert isinstance(verdict, DatasetRow), verdict

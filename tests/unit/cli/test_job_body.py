@@ -35,9 +35,9 @@ BODY: dict[str, Any] = {"model": "m", "training_file": "file-1"}
 def made(*settings: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     """Apply the settings to the request, check it and return it."""
     sets = [parse_setting(text) for text in settings]
-    found = apply_settings(sets, body or BODY)
-    check_body(found, JobConfig(), sets)
-    return found
+    applied = apply_settings(sets, body or BODY)
+    check_body(applied, JobConfig(), sets)
+    return applied
 
 
 @pytest.mark.parametrize(
@@ -68,16 +68,16 @@ def made(*settings: str, body: dict[str, Any] | None = None) -> dict[str, Any]:
     ],
 )
 def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> None:
-    found: Any = made(setting)
+    member: Any = made(setting)
 
     for name in setting.partition("=")[0].strip().split("."):
-        found = found[name]
-    assert found == value
-    assert type(found) is type(value)
+        member = member[name]
+    assert member == value
+    assert type(member) is type(value)
 
 
 @pytest.mark.parametrize(
-    ("settings", "code", "param", "says"),
+    ("settings", "code", "param", "expected"),
     [
         (["training.ema_decey=1"], UNKNOWN, "training.ema_decey", "training.ema_decay"),
         (["ema_decay=0.9"], UNKNOWN, "ema_decay", "training.ema_decay"),
@@ -105,22 +105,22 @@ def test_a_setting_means_what_its_member_holds(setting: str, value: object) -> N
     ],
 )
 def test_a_setting_that_is_wrong_is_refused_with_what_is_right(
-    settings: list[str], code: str, param: str, says: str
+    settings: list[str], code: str, param: str, expected: str
 ) -> None:
     with pytest.raises(CliError) as caught:
         made(*settings)
 
     assert (caught.value.code, caught.value.param, caught.value.exit_code) == (code, param, 2)
-    assert says in caught.value.advice
+    assert expected in caught.value.advice
 
 
 def test_later_settings_win_and_replace_their_member_whole() -> None:
     body = BODY | {"training": {"adapter": {"type": "lora", "r": 8}, "packing": True}}
 
-    found = made("training.adapter={type: qlora}", "seed=1", "seed=2", body=body)
+    applied = made("training.adapter={type: qlora}", "seed=1", "seed=2", body=body)
 
-    assert found["training"] == {"adapter": {"type": "qlora"}, "packing": True}
-    assert found["seed"] == 2
+    assert applied["training"] == {"adapter": {"type": "qlora"}, "packing": True}
+    assert applied["seed"] == 2
     assert body["training"]["adapter"]["type"] == "lora", "what was given is left as it is"
 
 
@@ -194,7 +194,7 @@ def test_names_and_values_of_settings_complete_with_help() -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "offered"),
+    ("arguments", "offered"),
     [
         (["--set", "training.precision=f"], {"training.precision=fp16", "training.precision=fp32"}),
         (["--set", "training.precision", "="], {"bf16", "fp16", "fp32"}),
@@ -204,17 +204,17 @@ def test_names_and_values_of_settings_complete_with_help() -> None:
         (["c.jsonl", "--preset", "gpt2"], {"gpt2-sft"}),
     ],
 )
-def test_bash_completes_after_an_equals_sign(words: list[str], offered: set[str]) -> None:
-    line = ["rekindle", "submit", *words]
+def test_bash_completes_after_an_equals_sign(arguments: list[str], offered: set[str]) -> None:
+    line = ["rekindle", "submit", *arguments]
     env = {
         "_REKINDLE_COMPLETE": "complete_bash",
         "COMP_WORDS": " ".join(line),
         "COMP_CWORD": str(len(line) - 1),
     }
 
-    ended = CliRunner().invoke(app, [], env=env, prog_name="rekindle")
+    result = CliRunner().invoke(app, [], env=env, prog_name="rekindle")
 
-    assert set(ended.stdout.split()) == offered
+    assert set(result.stdout.split()) == offered
 
 
 def test_submit_has_26_options_of_its_own() -> None:
@@ -227,13 +227,13 @@ def test_submit_has_26_options_of_its_own() -> None:
 
 @pytest.mark.parametrize("option", REMOVED)
 def test_a_removed_option_says_what_to_use_instead(option: str) -> None:
-    ended = CliRunner().invoke(
+    result = CliRunner().invoke(
         app, ["submit", "x.jsonl", option, "0.5"], env={"COLUMNS": "200", "NO_COLOR": "1"}
     )
     now = REMOVED[option].replace("V", "0.5")
 
-    assert ended.exit_code == 2
-    assert f"{option} was replaced by --set {now}" in ended.stderr
+    assert result.exit_code == 2
+    assert f"{option} was replaced by --set {now}" in result.stderr
     for setting in now.split("--set "):
         assert job_settings.find_member(setting.strip(" '").partition("=")[0]), setting
 
@@ -252,20 +252,20 @@ def test_the_value_of_a_removed_option_is_kept_for_a_shell() -> None:
 
 
 def test_methods_of_the_option_are_those_of_the_request() -> None:
-    found = job_settings.find_member("method.type")
+    member = job_settings.find_member("method.type")
 
-    assert found
-    assert found.choices == [name for name, _ in complete_method("")] == list(METHODS)
+    assert member
+    assert member.choices == [name for name, _ in complete_method("")] == list(METHODS)
 
 
 def test_help_and_the_error_of_a_wrong_name_list_the_methods() -> None:
     env = {"COLUMNS": "400", "NO_COLOR": "1"}
-    shown = CliRunner().invoke(app, ["submit", "--help"], env=env)
-    wrong = CliRunner().invoke(app, ["submit", "--method", "orp"], env=env)
+    result = CliRunner().invoke(app, ["submit", "--help"], env=env)
+    failed = CliRunner().invoke(app, ["submit", "--method", "orp"], env=env)
 
     for method in METHODS:
-        assert method in shown.stdout
-        assert repr(method) in wrong.stderr
+        assert method in result.stdout
+        assert repr(method) in failed.stderr
 
 
 SCALARS = {
@@ -318,16 +318,16 @@ HOSTILE = {
 
 @pytest.mark.parametrize(("text", "value"), SCALARS.items())
 def test_a_scalar_is_what_a_person_means(text: str, value: object) -> None:
-    found = parse_document(f"a: {text}").value
+    parsed = parse_document(f"a: {text}").value
 
-    assert found == {"a": value}
-    assert isinstance(found, dict)
-    assert type(found["a"]) is type(value)
+    assert parsed == {"a": value}
+    assert isinstance(parsed, dict)
+    assert type(parsed["a"]) is type(value)
 
 
-@pytest.mark.parametrize(("text", "says"), HOSTILE.items(), ids=lambda text: text[:20])
-def test_hostile_yaml_is_refused_with_its_reason(text: str, says: str) -> None:
-    with pytest.raises(UnreadableDocument, match=says):
+@pytest.mark.parametrize(("text", "expected"), HOSTILE.items(), ids=lambda text: text[:20])
+def test_hostile_yaml_is_refused_with_its_reason(text: str, expected: str) -> None:
+    with pytest.raises(UnreadableDocument, match=expected):
         parse_document(text)
 
 
@@ -339,7 +339,7 @@ def test_a_bomb_of_aliases_is_refused_at_once() -> None:
 
 
 @pytest.mark.parametrize(
-    ("suffix", "text", "says"),
+    ("suffix", "text", "expected"),
     [
         (".json", '{"a": 1, "a": 2}', "given twice"),
         (".json", '{"a": NaN}', "a is nan"),
@@ -351,8 +351,8 @@ def test_a_bomb_of_aliases_is_refused_at_once() -> None:
         (".toml", "a = " + "[" * 100_000, "nested deeper"),
     ],
 )
-def test_json_and_toml_are_as_strict(suffix: str, text: str, says: str) -> None:
-    with pytest.raises(UnreadableDocument, match=says):
+def test_json_and_toml_are_as_strict(suffix: str, text: str, expected: str) -> None:
+    with pytest.raises(UnreadableDocument, match=expected):
         parse_document(text, suffix)
 
 
@@ -374,7 +374,11 @@ def test_a_file_that_cannot_be_text_is_refused(tmp_path: Path) -> None:
     binary.write_bytes(b"\xff\xfem\x00")
     marked.write_bytes(b"\xef\xbb\xbfa: 1")
 
-    for path, says in ((large, "larger than"), (binary, "UTF-8"), (tmp_path / "none", "No such")):
-        with pytest.raises(UnreadableDocument, match=says):
+    for path, expected in (
+        (large, "larger than"),
+        (binary, "UTF-8"),
+        (tmp_path / "none", "No such"),
+    ):
+        with pytest.raises(UnreadableDocument, match=expected):
             read_document(path)
     assert read_document(marked).value == {"a": 1}

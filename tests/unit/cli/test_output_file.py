@@ -12,9 +12,9 @@ from rekindle.cli.output_file import partial_file
 
 
 def write(path: Path) -> None:
-    with partial_file(path) as part:
-        part.parent.mkdir(parents=True, exist_ok=True)
-        part.write_text("all of it")
+    with partial_file(path) as partial:
+        partial.parent.mkdir(parents=True, exist_ok=True)
+        partial.write_text("all of it")
 
 
 def test_a_file_is_there_whole_or_not_at_all(tmp_path: Path) -> None:
@@ -83,9 +83,9 @@ def test_each_number_has_a_tag(row: dict[str, float | None], tags: dict[str, flo
 
 
 def test_a_package_that_is_missing_is_named_with_what_needs_none() -> None:
-    with pytest.raises(CliError) as told:
+    with pytest.raises(CliError) as raised:
         _import_package("no_such_tracker", "--mlflow")
 
-    assert "--mlflow needs the package no_such_tracker" in told.value.message
-    assert told.value.exit_code == ExitCode.USAGE
-    assert "--tensorboard" in told.value.advice
+    assert "--mlflow needs the package no_such_tracker" in raised.value.message
+    assert raised.value.exit_code == ExitCode.USAGE
+    assert "--tensorboard" in raised.value.advice

@@ -48,25 +48,25 @@ def changed(phase: int, **members: object) -> dict[str, Any]:
 
 
 def job(number: int, phase: str, status: str = "succeeded") -> dict[str, Any]:
-    asked = parsed()
-    found = next(p for p in asked.phases if p.name == phase)
+    pipeline = parsed()
+    named = next(p for p in pipeline.phases if p.name == phase)
     return {
         "id": f"ftjob-{number}",
         "status": status,
         "fine_tuned_model": f"ft:{BASE}:p::ftjob-{number}" if status == "succeeded" else None,
-        "metadata": dict(phase_tags(asked, found)),
+        "metadata": dict(phase_tags(pipeline, named)),
         "error": {"message": "The loss is nan.\nmore"} if status == "failed" else None,
     }
 
 
 def test_files_are_sought_beside_the_pipeline_and_uploads_are_not() -> None:
-    asked = parsed()
-    sft, _, rl = asked.phases
+    pipeline = parsed()
+    sft, _, rl = pipeline.phases
 
     assert sft.body["training_file"] == "/data/chats.jsonl"
     assert rl.body["training_file"] == "file-0123"
     assert "name" not in sft.body
-    assert [asked.base_model_of(p) for p in asked.phases] == [BASE] * 3
+    assert [pipeline.base_model_of(p) for p in pipeline.phases] == [BASE] * 3
 
 
 def test_a_phase_needs_those_that_its_model_and_its_graders_name() -> None:
@@ -89,7 +89,7 @@ def test_models_take_the_places_of_names() -> None:
 
 
 @pytest.mark.parametrize(
-    ("document", "says"),
+    ("document", "expected"),
     [
         ([], "it must have `name` and `phases`"),
         (DOCUMENT | {"then": 1}, "and no other member"),
@@ -105,12 +105,12 @@ def test_models_take_the_places_of_names() -> None:
         (changed(1, metadata={"phase": "x"}), "metadata `phase` is reserved"),
     ],
 )
-def test_a_file_that_makes_no_sense_is_told_where(document: object, says: str) -> None:
+def test_a_file_that_makes_no_sense_is_told_where(document: object, expected: str) -> None:
     with pytest.raises(CliError) as caught:
         parsed(document)
 
     assert caught.value.message.startswith(f"{PATH}: ")
-    assert says in caught.value.message
+    assert expected in caught.value.message
     assert "docs/training.md#from-one-model-to-the-next" in caught.value.advice
 
 
@@ -125,14 +125,14 @@ def test_yaml_and_json_say_the_same(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("training", "says", "advice"),
+    ("training", "expected", "advice"),
     [
         ("ema_decey: 1", "training.ema_decey is not a member", "Did you mean training.ema_decay?"),
         ("seed: 1, seed: 2", "'seed' is given twice", ""),
     ],
 )
 def test_a_phase_is_held_against_the_request_before_any_upload(
-    tmp_path: Path, training: str, says: str, advice: str
+    tmp_path: Path, training: str, expected: str, advice: str
 ) -> None:
     path = tmp_path / "p.yaml"
     path.write_text(
@@ -146,7 +146,7 @@ def test_a_phase_is_held_against_the_request_before_any_upload(
 
     assert f"{path}: " in caught.value.message
     assert "line 7" in caught.value.message
-    assert says in caught.value.message
+    assert expected in caught.value.message
     assert advice in caught.value.advice
 
 
@@ -161,30 +161,32 @@ def test_a_file_that_cannot_be_read_is_told(tmp_path: Path, name: str, text: str
 
 
 def test_the_first_phase_without_a_model_is_next() -> None:
-    asked = parsed()
-    sft, judge, rl = asked.phases
+    pipeline = parsed()
+    sft, judge, rl = pipeline.phases
 
-    assert next_step(asked, []) == SubmitPhase(phase=sft, models={}, earlier=0)
-    assert next_step(asked, [job(1, "sft", "running")]) == FollowJob(phase=sft, job="ftjob-1")
-    one = [job(1, "sft")]
-    assert next_step(asked, one) == SubmitPhase(
+    assert next_step(pipeline, []) == SubmitPhase(phase=sft, models={}, earlier=0)
+    assert next_step(pipeline, [job(1, "sft", "running")]) == FollowJob(phase=sft, job="ftjob-1")
+    jobs = [job(1, "sft")]
+    assert next_step(pipeline, jobs) == SubmitPhase(
         phase=judge, models={"sft": MODELS["sft"]}, earlier=0
     )
-    two = [job(2, "judge"), *one]
-    assert next_step(asked, two) == SubmitPhase(phase=rl, models=MODELS, earlier=0)
+    two = [job(2, "judge"), *jobs]
+    assert next_step(pipeline, two) == SubmitPhase(phase=rl, models=MODELS, earlier=0)
     three = [job(3, "rl"), *two]
-    assert next_step(asked, three) == PipelineDone(models=MODELS | {"rl": f"ft:{BASE}:p::ftjob-3"})
+    assert next_step(pipeline, three) == PipelineDone(
+        models=MODELS | {"rl": f"ft:{BASE}:p::ftjob-3"}
+    )
 
 
 @pytest.mark.parametrize("status", ["failed", "cancelled"])
 def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(status: str) -> None:
-    asked = parsed()
+    pipeline = parsed()
     jobs = [job(2, "judge", status), job(1, "sft")]
 
     with pytest.raises(CliError) as caught:
-        next_step(asked, jobs)
-    again = job_to_retry(asked, jobs)
-    retried = next_step(asked, jobs, retried=again)
+        next_step(pipeline, jobs)
+    again = job_to_retry(pipeline, jobs)
+    retried = next_step(pipeline, jobs, retried=again)
 
     assert f"Phase judge ended as {status}: job ftjob-2" in caught.value.message
     assert ("The loss is nan." in caught.value.message) is (status == "failed")
@@ -192,32 +194,32 @@ def test_a_phase_that_came_to_nothing_stops_the_pipeline_until_it_is_retried(sta
     assert again == "ftjob-2"
     assert isinstance(retried, SubmitPhase)
     assert (retried.phase.name, retried.earlier) == ("judge", 1)
-    assert next_step(asked, [job(3, "judge", "running"), *jobs]) == FollowJob(
-        phase=asked.phases[1], job="ftjob-3"
+    assert next_step(pipeline, [job(3, "judge", "running"), *jobs]) == FollowJob(
+        phase=pipeline.phases[1], job="ftjob-3"
     )
 
 
 def test_nothing_is_retried_where_nothing_has_failed() -> None:
-    asked = parsed()
+    pipeline = parsed()
 
-    assert job_to_retry(asked, []) is None
-    assert job_to_retry(asked, [job(1, "sft", "running")]) is None
-    assert job_to_retry(asked, [job(3, "sft"), job(1, "sft", "failed")]) is None
+    assert job_to_retry(pipeline, []) is None
+    assert job_to_retry(pipeline, [job(1, "sft", "running")]) is None
+    assert job_to_retry(pipeline, [job(3, "sft"), job(1, "sft", "failed")]) is None
 
 
 def test_a_phase_that_was_changed_is_not_taken_for_what_was_made() -> None:
-    other = parsed(changed(0, seed=8))
+    changed_pipeline = parsed(changed(0, seed=8))
 
     with pytest.raises(CliError, match=r"Phase sft was changed .* as ftjob-1") as caught:
-        next_step(other, [job(1, "sft")])
+        next_step(changed_pipeline, [job(1, "sft")])
 
     assert "rename the pipeline helpful" in caught.value.advice
 
 
 def test_a_phase_that_has_failed_may_be_changed() -> None:
-    other, jobs = parsed(changed(0, seed=8)), [job(1, "sft", "failed")]
+    changed_pipeline, jobs = parsed(changed(0, seed=8)), [job(1, "sft", "failed")]
 
-    step = next_step(other, jobs, retried=job_to_retry(other, jobs))
+    step = next_step(changed_pipeline, jobs, retried=job_to_retry(changed_pipeline, jobs))
 
     assert isinstance(step, SubmitPhase)
     assert step.phase.body["seed"] == 8

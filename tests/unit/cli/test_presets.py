@@ -26,7 +26,7 @@ FILE = {"training_file": "file-1"}
 GRADER = {"type": "exact_answer", "input": "{{ sample.output_text }}", "reference": "{{ item.a }}"}
 
 
-def shape(model_type: str, numbers: str, **more: object) -> dict[str, Any]:
+def shape(model_type: str, numbers: str, **members: object) -> dict[str, Any]:
     """Return a config.json of "hidden layers heads kv_heads intermediate vocabulary positions"."""
     names = (
         "hidden_size",
@@ -38,7 +38,7 @@ def shape(model_type: str, numbers: str, **more: object) -> dict[str, Any]:
         "max_position_embeddings",
     )
     sizes = dict(zip(names, map(int, numbers.split()), strict=True))
-    return {"model_type": model_type, **sizes, **more}
+    return {"model_type": model_type, **sizes, **members}
 
 
 LLAMA_70B = shape("llama", "8192 80 64 8 28672 128256 131072")
@@ -71,33 +71,33 @@ def request(name: str) -> JobRequest:
 
 @pytest.mark.parametrize("name", load_presets())
 def test_the_service_takes_every_preset(name: str) -> None:
-    found = request(name)
+    preset_request = request(name)
 
-    assert training_of(found).method == find_preset(name).method
-    assert hyperparameters_of(found) is not None
+    assert training_of(preset_request).method == find_preset(name).method
+    assert hyperparameters_of(preset_request) is not None
 
 
 @pytest.mark.parametrize("name", load_presets())
 def test_every_preset_has_a_plan_once_its_model_is_staged(name: str) -> None:
-    found, arch = request(name), Architecture.from_config(SHAPES[find_preset(name).model])
+    preset_request, arch = request(name), Architecture.from_config(SHAPES[find_preset(name).model])
     plan = make_plan(
         PlanRequest(
             arch=arch,
-            hyperparameters=hyperparameters_of(found),
-            training=training_of(found),
+            hyperparameters=hyperparameters_of(preset_request),
+            training=training_of(preset_request),
             examples=10_000,
             mean_tokens=500,
             offers=(OFFER,),
         )
     )
 
-    assert plan.recipe.learning_rate == found.training.learning_rate
+    assert plan.recipe.learning_rate == preset_request.training.learning_rate
     assert _batch(name) in (None, plan.recipe.batch_size)
 
 
 def _batch(name: str) -> object:
-    told = {value.member: value.value for value in find_preset(name).values}
-    return told.get("hyperparameters.batch_size")
+    values = {value.member: value.value for value in find_preset(name).values}
+    return values.get("hyperparameters.batch_size")
 
 
 def test_every_value_of_a_preset_has_a_source_and_its_method_stands_in_its_name() -> None:
@@ -116,8 +116,8 @@ def asked(
 ) -> dict[str, Any]:
     """Return the job request merged from the preset, config file, options and settings."""
     sets = [parse_setting(text) for text in settings]
-    read = JobConfig(body=(config or {}) | FILE)
-    return merged_request(preset, read, MemberOptions(**options), {}, sets)
+    job_config = JobConfig(body=(config or {}) | FILE)
+    return merged_request(preset, job_config, MemberOptions(**options), {}, sets)
 
 
 def test_every_layer_wins_over_those_below_it() -> None:
@@ -140,10 +140,10 @@ def test_every_layer_wins_over_those_below_it() -> None:
 
 
 def test_a_setting_replaces_a_group_of_the_preset_and_null_lifts_it() -> None:
-    whole = asked("llama-3.1-8b-qlora", "training.adapter={type: lora}")
+    merged = asked("llama-3.1-8b-qlora", "training.adapter={type: lora}")
     lifted = asked("llama-3.1-8b-qlora", config={"training": {"adapter": None}})
 
-    assert whole["training"]["adapter"] == {"type": "lora"}
+    assert merged["training"]["adapter"] == {"type": "lora"}
     assert lifted["training"]["adapter"] is None
 
 
@@ -184,10 +184,10 @@ def test_adapters_need_another_learning_rate_than_a_preset_of_all_weights_has() 
 
 def test_presets_are_listed_for_people_and_programs() -> None:
     listed = CliRunner().invoke(app, ["presets"], env={"COLUMNS": "200"})
-    one = CliRunner().invoke(app, ["presets", "qwen3-8b-lora", "--json"])
-    none = CliRunner().invoke(app, ["presets", "gpt-5"])
+    result = CliRunner().invoke(app, ["presets", "qwen3-8b-lora", "--json"])
+    unknown = CliRunner().invoke(app, ["presets", "gpt-5"])
 
     assert all(name in listed.stdout for name in load_presets())
-    assert json.loads(one.stdout)["request"] == find_preset("qwen3-8b-lora").body()
-    assert none.exit_code == 2
-    assert "List all presets: rekindle presets" in none.stderr
+    assert json.loads(result.stdout)["request"] == find_preset("qwen3-8b-lora").body()
+    assert unknown.exit_code == 2
+    assert "List all presets: rekindle presets" in unknown.stderr

@@ -62,9 +62,9 @@ def drawn(view: Any, width: int = 100) -> str:  # noqa: ANN401 - anything rich d
 
 
 def test_the_picture_says_what_a_user_wants_to_know() -> None:
-    shown = drawn(job_view(JOB, [EVENT], NOW))
+    output = drawn(job_view(JOB, [EVENT], NOW))
 
-    for part in (
+    for text in (
         "Training on 2 machines.",
         "40/140 steps",
         "29 %",
@@ -77,25 +77,25 @@ def test_the_picture_says_what_a_user_wants_to_know() -> None:
         r"Azure \x1b[2Jtakes back one machine",
         "Ctrl-C stops watching; the job continues.",
     ):
-        assert part in shown
-    assert "left, then" not in shown
+        assert text in output
+    assert "left, then" not in output
 
 
 def test_the_picture_shows_budget_and_deadline_where_there_are_any() -> None:
     bill = JOB["cost"] | {"budget": "120.00", "budget_remaining": "101.58"}
-    asked = {
+    infrastructure = {
         "budget": {"amount": "120.00", "on_exhausted": "pause"},
         "deadline": 1_795_009_999,
         "max_price": {"amount": "3.90"},
         "regions": ["eastus", "uksouth"],
     }
-    limited = {"cost": bill, "infrastructure": asked, "forecast": {"meets_deadline": 0.97}}
-    shown = drawn(job_view(JOB | limited, [], NOW))
+    limited = {"cost": bill, "infrastructure": infrastructure, "forecast": {"meets_deadline": 0.97}}
+    text = drawn(job_view(JOB | limited, [], NOW))
 
-    assert "$101.58 of $120.00 left, then pause" in shown
-    assert "97 % likely to be met" in shown
-    assert "$3.90 per GPU-hour" in shown
-    assert "eastus, uksouth" in shown
+    assert "$101.58 of $120.00 left, then pause" in text
+    assert "97 % likely to be met" in text
+    assert "$3.90 per GPU-hour" in text
+    assert "eastus, uksouth" in text
 
 
 def test_a_bill_says_between_which_sums_it_will_end() -> None:
@@ -107,14 +107,14 @@ def test_a_bill_says_between_which_sums_it_will_end() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rung", "told"),
+    ("rung", "expected"),
     [
         ((1, False), "1 instead of 4, after GPU memory ran out"),
         ((1, True), "1 instead of 4, with gradient_checkpointing, after GPU memory ran out"),
         ((4, True), "4, with gradient_checkpointing, after GPU memory ran out"),
     ],
 )
-def test_a_smaller_micro_batch_than_planned_is_shown(rung: tuple[int, bool], told: str) -> None:
+def test_a_smaller_micro_batch_than_planned_is_shown(rung: tuple[int, bool], expected: str) -> None:
     size, recomputed = rung
     job = JOB | {
         "plan": {"micro_batch": 4},
@@ -122,21 +122,21 @@ def test_a_smaller_micro_batch_than_planned_is_shown(rung: tuple[int, bool], tol
     }
     planned = JOB | {"plan": {"micro_batch": 4}, "rung": None}
 
-    assert told in drawn(job_view(job, [], NOW))
-    assert told in "".join(drawn(piece) for piece in views.job_details(job, [], NOW))
+    assert expected in drawn(job_view(job, [], NOW))
+    assert expected in "".join(drawn(piece) for piece in views.job_details(job, [], NOW))
     assert "micro-batch" not in drawn(job_view(planned, [], NOW))
 
 
 def test_figures_of_a_method_stand_beside_the_loss_and_unseen_prompts_have_no_loss() -> None:
     grades = {"reward": 0.5, "kl": 1.25, "answer_tokens": 40.0, "valid_loss": -0.625}
-    pairs, shown = (
-        drawn(job_view(JOB | {"progress": JOB["progress"] | more}, [], NOW))
-        for more in ({"margin": 0.25}, grades)
+    pairs, text = (
+        drawn(job_view(JOB | {"progress": JOB["progress"] | progress}, [], NOW))
+        for progress in ({"margin": 0.25}, grades)
     )
 
     assert "loss 2.3100 · margin 0.2500 · 1,280 tokens/s" in pairs
-    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in shown
-    assert "validation loss" not in shown
+    assert "reward 0.5000 · validation reward 0.6250 · KL 1.250 · 40 tokens per answer" in text
+    assert "validation loss" not in text
 
 
 def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
@@ -144,10 +144,10 @@ def test_a_service_that_is_away_leaves_the_picture_and_says_so() -> None:
     screen.show_update(JobUpdate(JOB, [EVENT]))
     screen.show_outage(ServiceUnreachable("It does not answer."))
 
-    shown = drawn(screen)
+    text = drawn(screen)
 
-    assert "40/140 steps" in shown
-    assert "It does not answer. The job continues meanwhile; retrying." in shown
+    assert "40/140 steps" in text
+    assert "It does not answer. The job continues meanwhile; retrying." in text
 
 
 @pytest.mark.parametrize("width", [30, 60, 200])
@@ -171,29 +171,29 @@ def test_no_line_is_wider_than_the_terminal(width: int) -> None:
 def test_members_that_an_older_service_lacks_are_dashes() -> None:
     bare = {"id": "ftjob-1", "status": "queued", "created_at": 1_795_000_000}
 
-    shown = drawn(job_view(bare, [], NOW)) + "".join(
+    text = drawn(job_view(bare, [], NOW)) + "".join(
         drawn(v) for v in views.job_details(bare, [], NOW)
     )
 
-    assert "None" not in shown
-    assert "Queued" in shown
-    assert "-" in shown
+    assert "None" not in text
+    assert "Queued" in text
+    assert "-" in text
 
 
 def test_lines_tell_every_event_and_phase_but_not_every_step() -> None:
     at = NOW
     console = Console(file=io.StringIO(), width=200, record=True)
     lines = LineView(console, lambda: at)
-    told = [(1, "training", 0), (2, "training", 1), (3, "saving", 1), (9, "saving", 20)]
-    for step, phase, later in told:
+    updates = [(1, "training", 0), (2, "training", 1), (3, "saving", 1), (9, "saving", 20)]
+    for step, phase, later in updates:
         at = NOW + later
         job = JOB | {"phase": phase, "progress": {"step": step, "total_steps": 140}}
         lines.show_update(JobUpdate(job, [EVENT] if step == 2 else []))
 
-    shown = console.export_text()
+    text = console.export_text()
 
-    assert shown.count("takes back one machine") == 1
-    assert [f"step {n}/140" in shown for n in (1, 2, 3, 9)] == [True, False, True, True]
+    assert text.count("takes back one machine") == 1
+    assert [f"step {n}/140" in text for n in (1, 2, 3, 9)] == [True, False, True, True]
 
 
 QUEUED: dict[str, Any] = JOB | {
@@ -215,15 +215,15 @@ def watched(job: dict[str, Any]) -> str:
 
 
 def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
-    shown = "\n".join(drawn(part) for part in views.job_details(QUEUED, [], NOW))
+    text = "\n".join(drawn(section) for section in views.job_details(QUEUED, [], NOW))
 
-    assert "Queued" in shown
-    assert "3rd in the queue: it is full." in shown
+    assert "Queued" in text
+    assert "3rd in the queue: it is full." in text
     since, again = (
         formats.local_time(QUEUED["status_reason"][k]) for k in ("since", "next_try_at")
     )
-    assert f"waiting since  {since}, next try by {again}" in shown
-    assert "priority       high" in shown
+    assert f"waiting since  {since}, next try by {again}" in text
+    assert "priority       high" in text
     nobody = {"estimated_finish": None, "forecast": {"unknown_because": "Others hold it."}}
     soon = {"forecast": {"let_in": {"p10": NOW, "p50": NOW + 7500, "p90": NOW + 9000}}}
     for view in (lambda job: "".join(map(drawn, views.job_details(job, [], NOW))), watched):
@@ -231,7 +231,9 @@ def test_a_job_that_waits_shows_its_place_why_and_since_when() -> None:
         assert "in about 2 h 05 min, " in view(QUEUED | soon)
         assert "let in" not in view(QUEUED | nobody)
     assert "queued (3)" in drawn(views.jobs_table([QUEUED], NOW), 160)
-    assert "waiting since" not in "".join(drawn(part) for part in views.job_details(JOB, [], NOW))
+    assert "waiting since" not in "".join(
+        drawn(section) for section in views.job_details(JOB, [], NOW)
+    )
 
 
 def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:
@@ -240,24 +242,26 @@ def test_lines_tell_when_a_job_that_waits_comes_forward() -> None:
     lines = LineView(console, lambda: at)
     for position, later in ((3, 0), (3, 10), (2, 20)):
         at = NOW + later
-        place = QUEUED["queue"] | {"position": position}
-        told = {"code": "project_jobs", "message": f"Number {position}."}
-        lines.show_update(JobUpdate(QUEUED | {"queue": place, "status_reason": told}, []))
+        queue = QUEUED["queue"] | {"position": position}
+        reason = {"code": "project_jobs", "message": f"Number {position}."}
+        lines.show_update(JobUpdate(QUEUED | {"queue": queue, "status_reason": reason}, []))
 
-    shown = console.export_text()
-    assert [shown.count(f"Number {n}.") for n in (3, 2)] == [1, 1]
+    text = console.export_text()
+    assert [text.count(f"Number {n}.") for n in (3, 2)] == [1, 1]
 
 
 def test_help_does_not_wait_for_what_only_commands_need() -> None:
     code = "import sys, rekindle.cli.main; print(*sys.modules)"
-    ended = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
 
     heavy = {"httpx", "asyncio", "azure", "tenacity", "psutil", "openai"}
-    assert heavy & set(ended.stdout.split()) == set()
+    assert heavy & set(result.stdout.split()) == set()
 
 
 @pytest.mark.parametrize(
-    ("shown", "expected"),
+    ("formatted", "expected"),
     [
         (formats.money("12.3456", "USD"), "$12.35"),
         (formats.money("0.0312", "USD"), "$0.0312"),
@@ -280,8 +284,10 @@ def test_help_does_not_wait_for_what_only_commands_need() -> None:
         (formats.size(None), "-"),
     ],
 )
-def test_money_durations_and_sizes_have_the_digits_that_matter(shown: str, expected: str) -> None:
-    assert shown == expected
+def test_money_durations_and_sizes_have_the_digits_that_matter(
+    formatted: str, expected: str
+) -> None:
+    assert formatted == expected
 
 
 def test_times_are_in_the_zone_of_who_reads_them() -> None:
@@ -317,18 +323,18 @@ def test_what_strangers_wrote_cannot_move_the_cursor() -> None:
 
 
 def test_every_page_is_of_the_moment_of_the_first() -> None:
-    asked: list[dict[str, Any]] = []
+    queries: list[dict[str, Any]] = []
 
     def get(_: str, **query: Any) -> dict[str, Any]:  # noqa: ANN401 - a query
-        asked.append(query)
-        n = len(asked)
+        queries.append(query)
+        n = len(queries)
         return {"data": [n], "last_id": f"p-{n}", "has_more": n < 3, "until": 100 * n}
 
     cli = Cli(ConnectionOptions(), as_json=True)
     vars(cli)["client"] = SimpleNamespace(get=get)
 
     assert read_all_projects(cli, 7)["data"] == [1, 2, 3]
-    assert [(query.get("after"), query.get("until")) for query in asked] == [
+    assert [(query.get("after"), query.get("until")) for query in queries] == [
         (None, None),
         ("p-1", 100),
         ("p-2", 100),

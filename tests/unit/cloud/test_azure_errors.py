@@ -121,30 +121,32 @@ def test_an_unknown_code_is_a_bare_cloud_error(answer: tuple[str, int, str]) -> 
 def test_a_code_means_the_same_at_once_and_after_acceptance(answer: tuple[str, int, str]) -> None:
     code, status, message = answer
     error, failure = BOTH_WAYS[answer]
-    late, told = classify_failure(code, message)
+    late, translated = classify_failure(code, message)
 
     assert classify(code, status, message).error is error
     assert late is failure
-    assert told.startswith(message.rstrip("."))
-    assert (len(told) > len(message) + 1) == bool(classify(code, 200, message).remedy)
+    assert translated.startswith(message.rstrip("."))
+    assert (len(translated) > len(message) + 1) == bool(classify(code, 200, message).remedy)
 
 
 def test_a_policy_that_denies_a_request_is_named_with_who_can_grant_an_exemption() -> None:
     body = disallowed_by_policy("rk-1", "sub", "Allowed VM sizes").body
-    told = str(translate_error(_answer(403, body)))
+    message = str(translate_error(_answer(403, body)))
 
-    assert told == (
+    assert message == (
         "RequestDisallowedByPolicy: Azure Policy denies it: 'Allowed VM sizes' (assignment"
         " 'Allowed VM sizes', /subscriptions/sub/providers/Microsoft.Authorization/"
         f"policyAssignments/allowed-vm-sizes). {REMEDY}"
     )
-    assert "Resource Policy Contributor" in told
+    assert "Resource Policy Contributor" in message
 
 
-@pytest.mark.parametrize("more", [[], [{"type": "Other", "info": {}}]])
-def test_without_details_the_policy_is_read_from_the_message(more: list[dict[str, Any]]) -> None:
+@pytest.mark.parametrize("additional_info", [[], [{"type": "Other", "info": {}}]])
+def test_without_details_the_policy_is_read_from_the_message(
+    additional_info: list[dict[str, Any]],
+) -> None:
     body = disallowed_by_policy("rk-1", "sub", "Allowed VM sizes").body
-    body["error"]["additionalInfo"] = more
+    body["error"]["additionalInfo"] = additional_info
     at_once = str(translate_error(_answer(403, body)))
     kind, late = classify_failure(body["error"]["code"], body["error"]["message"])
 
@@ -154,9 +156,9 @@ def test_without_details_the_policy_is_read_from_the_message(more: list[dict[str
 
 
 def test_a_denial_that_names_no_policy_is_told_as_it_came() -> None:
-    _, told = classify_failure("RequestDisallowedByPolicy", "Policy identifiers: '[nonsense]'.")
+    _, message = classify_failure("RequestDisallowedByPolicy", "Policy identifiers: '[nonsense]'.")
 
-    assert told == f"Policy identifiers: '[nonsense]'. {REMEDY}"
+    assert message == f"Policy identifiers: '[nonsense]'. {REMEDY}"
 
 
 def _answer(status: int, body: dict[str, Any]) -> HttpResponseError:
@@ -179,14 +181,14 @@ def test_whoever_must_act_is_told_what_to_do() -> None:
 
 
 def test_a_quota_is_named_with_its_region_and_what_is_missing() -> None:
-    told = quota(
+    message = quota(
         "Operation could not be completed as it results in exceeding approved LowPriorityCores"
         " quota. Additional details - Deployment Model: Resource Manager, Location: eastus,"
         " Current Limit: 100, Current Usage: 96, Additional Required: 192, (Minimum) New Limit"
         " Required: 288. Submit a request for Quota increase at https://aka.ms/ProdportalCRP/."
     )
 
-    assert told == (
+    assert message == (
         "The quota 'Total Regional Spot vCPUs' (LowPriorityCores) of eastus is used up: 96 of 100"
         " cores are in use and 288 are needed."
     )

@@ -190,8 +190,8 @@ def test_the_owner_is_always_tagged_and_the_same_spec_is_the_same_body(spec: Sca
 
 
 def test_two_scale_sets_do_not_share_host_names() -> None:
-    one, other = ("att-01jd8m4x9g5v0c3k2n7p6q8r1s", "att-01jd8m4x9g5v0c3k2n7p6q8r1t")
-    specs = [replace(SPEC, name=scale_set_name(attempt)) for attempt in (one, other)]
+    first, second = ("att-01jd8m4x9g5v0c3k2n7p6q8r1s", "att-01jd8m4x9g5v0c3k2n7p6q8r1t")
+    specs = [replace(SPEC, name=scale_set_name(attempt)) for attempt in (first, second)]
 
     assert len({_machine(spec)["osProfile"]["computerNamePrefix"] for spec in specs}) == 2
 
@@ -203,12 +203,12 @@ def _machine(spec: ScaleSetSpec) -> dict[str, Any]:
 
 def _unknown_members(model: Any) -> Iterator[str]:  # noqa: ANN401 - any of the SDK's models
     """Members that the SDK's generated models do not have."""
-    known = {field._rest_name: name for name, field in model._attr_to_rest_field.items()}
+    names = {field._rest_name: name for name, field in model._attr_to_rest_field.items()}
     for member in model:
-        if member not in known:
+        if member not in names:
             yield f"{type(model).__name__}.{member}"
             continue
-        value = getattr(model, known[member])
+        value = getattr(model, names[member])
         for inner in value if isinstance(value, list) else [value]:
             if hasattr(inner, "_attr_to_rest_field"):
                 yield from _unknown_members(inner)
@@ -289,7 +289,7 @@ def test_the_os_disk_lies_on_the_disk_that_the_size_has(size: str, placement: st
 
 
 @pytest.mark.parametrize(
-    ("text", "said"),
+    ("text", "expected"),
     [
         ("{", "Invalid JSON"),
         ('{"zone": "1"}', "zone: Extra inputs"),
@@ -302,7 +302,7 @@ def test_the_os_disk_lies_on_the_disk_that_the_size_has(size: str, placement: st
     ],
 )
 def test_a_policy_that_makes_no_sense_is_refused_with_the_member_named(
-    text: str, said: str
+    text: str, expected: str
 ) -> None:
-    with pytest.raises(ValueError, match=re.escape(said)):
+    with pytest.raises(ValueError, match=re.escape(expected)):
         AzurePolicy.parse(text)

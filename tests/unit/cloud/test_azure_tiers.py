@@ -22,18 +22,18 @@ CHANGED = MADE + timedelta(days=3)
 
 def listed(**members: Any) -> BlobProperties:  # noqa: ANN401 - as many kinds as there are members
     """Return a blob with these members, as the SDK lists it."""
-    found = BlobProperties()
+    properties = BlobProperties()
     plain = {"name": "a", "size": 7, "creation_time": MADE, "blob_tier": "Hot"}
     for name, value in (plain | members).items():
-        setattr(found, name, value)
-    return found
+        setattr(properties, name, value)
+    return properties
 
 
 ARCHIVED = {"blob_tier": "Archive"}
 
 
 @pytest.mark.parametrize(
-    ("members", "read"),
+    ("members", "expected"),
     [
         ({"blob_tier": "Hot"}, {"tier": AccessTier.HOT, "movable": True, "since": MADE, "size": 7}),
         ({"blob_tier": "Cold"}, {"tier": AccessTier.COLD}),
@@ -57,10 +57,12 @@ ARCHIVED = {"blob_tier": "Archive"}
         ({"deleted": True}, {"movable": False, "size": 7}),
     ],
 )  # fmt: skip
-def test_what_a_list_says_of_a_blob_is_read(members: dict[str, Any], read: dict[str, Any]) -> None:
+def test_what_a_list_says_of_a_blob_is_read(
+    members: dict[str, Any], expected: dict[str, Any]
+) -> None:
     blob = parse_blob(listed(**members))
 
-    assert {name: getattr(blob, name) for name in read} == read
+    assert {name: getattr(blob, name) for name in expected} == expected
 
 
 @pytest.mark.parametrize(

@@ -47,11 +47,11 @@ def test_every_provisioning_state_is_a_phase(state: str, phase: ScaleSetPhase) -
 
 
 def test_a_set_is_ready_once_all_its_machines_run() -> None:
-    one, two = _machine("0", power="running"), _machine("1", power="running")
+    first, second = _machine("0", power="running"), _machine("1", power="running")
 
-    assert scale_set(_set("Creating", capacity=2), [one]).phase is ScaleSetPhase.CREATING
-    assert scale_set(_set("Creating", capacity=2), [one, two]).phase is ScaleSetPhase.READY
-    assert scale_set(_set("Updating", capacity=1), [one]).phase is ScaleSetPhase.READY
+    assert scale_set(_set("Creating", capacity=2), [first]).phase is ScaleSetPhase.CREATING
+    assert scale_set(_set("Creating", capacity=2), [first, second]).phase is ScaleSetPhase.READY
+    assert scale_set(_set("Updating", capacity=1), [first]).phase is ScaleSetPhase.READY
 
 
 @pytest.mark.parametrize(
@@ -69,7 +69,7 @@ def test_a_machine_runs_by_its_power_or_else_once_it_was_provisioned(
 
 
 @pytest.mark.parametrize(
-    ("told", "bought"),
+    ("properties", "bought"),
     [
         ({"virtualMachineProfile": {"priority": "Spot"}}, CapacityType.SPOT),
         ({"virtualMachineProfile": {"priority": "Regular"}}, CapacityType.ON_DEMAND),
@@ -79,11 +79,11 @@ def test_a_machine_runs_by_its_power_or_else_once_it_was_provisioned(
     ],
 )
 def test_how_a_set_was_bought_is_known_where_azure_tells_it(
-    told: dict[str, Any], bought: CapacityType | None
+    properties: dict[str, Any], bought: CapacityType | None
 ) -> None:
-    found = VirtualMachineScaleSet({"name": "rk-1", "properties": told})
+    azure_set = VirtualMachineScaleSet({"name": "rk-1", "properties": properties})
 
-    assert scale_set(found, ()).capacity_type is bought
+    assert scale_set(azure_set, ()).capacity_type is bought
 
 
 def test_the_cause_may_be_found_at_a_machine() -> None:
@@ -91,10 +91,13 @@ def test_the_cause_may_be_found_at_a_machine() -> None:
 
 
 def test_a_failure_without_a_cause_is_still_a_failure() -> None:
-    seen = _failure(view=[{"code": "ProvisioningState/failed"}])
+    failed = _failure(view=[{"code": "ProvisioningState/failed"}])
 
-    assert seen.phase is ScaleSetPhase.FAILED
-    assert (seen.error_code, seen.failure) == ("ProvisioningFailed", ScaleSetFailure.TRANSIENT)
+    assert failed.phase is ScaleSetPhase.FAILED
+    assert (failed.error_code, failed.failure) == (
+        "ProvisioningFailed",
+        ScaleSetFailure.TRANSIENT,
+    )
 
 
 def _set(state: str, capacity: int = 1) -> VirtualMachineScaleSet:
@@ -136,8 +139,8 @@ def _running(machine: VirtualMachineScaleSetVM) -> bool:
 
 def _failure(view: list[dict[str, Any]], machine: list[dict[str, Any]] | None = None) -> ScaleSet:
     machines = [_machine_with("0", "Failed", machine)] if machine else []
-    seen = scale_set(_set("Failed"), machines)
-    return failure(seen, VirtualMachineScaleSetInstanceView({"statuses": view}), machines)
+    view_of_set = scale_set(_set("Failed"), machines)
+    return failure(view_of_set, VirtualMachineScaleSetInstanceView({"statuses": view}), machines)
 
 
 ATTEMPT = "att-01jd8m4x9g5v0c3k2n7p6q8r1s"
@@ -192,14 +195,14 @@ def test_how_far_it_is(members: dict[str, Any], status: str | None, phase: Scale
 def test_an_evicted_job_has_fewer_nodes_that_run(
     status: str, states: tuple[str, ...], running: int
 ) -> None:
-    seen = cluster(aml_compute(), status, [node(i, state) for i, state in enumerate(states)])
-    assert sum(i.running for i in seen.instances) == running
+    view = cluster(aml_compute(), status, [node(i, state) for i, state in enumerate(states)])
+    assert sum(i.running for i in view.instances) == running
 
 
 def test_a_node_that_is_on_costs_money_though_nothing_runs_on_it() -> None:
     states = ("idle", "preparing", "leaving", "preempted", "unusable")
-    seen = cluster(aml_compute(), "Queued", [node(i, state) for i, state in enumerate(states)])
-    assert [i.vm_id for i in seen.instances] == ["tvmps_0", "tvmps_1"]
+    view = cluster(aml_compute(), "Queued", [node(i, state) for i, state in enumerate(states)])
+    assert [i.vm_id for i in view.instances] == ["tvmps_0", "tvmps_1"]
 
 
 @pytest.mark.parametrize(
@@ -214,12 +217,12 @@ def test_a_node_that_is_on_costs_money_though_nothing_runs_on_it() -> None:
 def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
     code: str, failure: ScaleSetFailure
 ) -> None:
-    seen = cluster(aml_compute(), "Queued", errors=[error(code)])
-    assert (seen.phase, seen.failure, seen.error_code) == (ScaleSetPhase.FAILED, failure, code)
+    view = cluster(aml_compute(), "Queued", errors=[error(code)])
+    assert (view.phase, view.failure, view.error_code) == (ScaleSetPhase.FAILED, failure, code)
 
 
 @pytest.mark.parametrize(
-    ("why", "failure", "said"),
+    ("reason", "failure", "expected"),
     [
         ("Failed to pull Docker image. unauthorized: sign in", ScaleSetFailure.MISCONFIGURED,
          "AcrPull"),
@@ -233,13 +236,13 @@ def test_why_its_nodes_do_not_come_means_what_it_means_of_a_scale_set(
     ],
 )  # fmt: skip
 def test_why_its_job_failed_is_told_with_what_to_do(
-    why: str, failure: ScaleSetFailure, said: str
+    reason: str, failure: ScaleSetFailure, expected: str
 ) -> None:
-    seen = cluster(aml_compute(), "Failed", reason=why)
-    assert (seen.phase, seen.failure) == (ScaleSetPhase.FAILED, failure)
-    assert said in seen.error_message
+    view = cluster(aml_compute(), "Failed", reason=reason)
+    assert (view.phase, view.failure) == (ScaleSetPhase.FAILED, failure)
+    assert expected in view.error_message
 
 
 def test_an_error_of_before_counts_for_nothing_once_nodes_have_come() -> None:
-    seen = cluster(aml_compute(), "Running", [node(0, "running")], [error("AllocationFailed")])
-    assert (seen.phase, seen.error_code) == (ScaleSetPhase.READY, "")
+    view = cluster(aml_compute(), "Running", [node(0, "running")], [error("AllocationFailed")])
+    assert (view.phase, view.error_code) == (ScaleSetPhase.READY, "")

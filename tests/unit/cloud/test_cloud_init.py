@@ -38,7 +38,7 @@ def test_what_is_written_may_be_read_by_one_user_alone(document: dict[str, Any])
     assert times["content"] == ""
     assert report["path"] == REPORT_PATH
     assert json.loads(file["content"]) == json.loads(CONFIG)
-    assert {one["path"] for one in firewall} == {SCRIPT_PATH, UNIT_PATH}
+    assert {entry["path"] for entry in firewall} == {SCRIPT_PATH, UNIT_PATH}
 
 
 def test_files_and_disk_are_handed_to_the_containers_user_before_it_starts(
@@ -50,11 +50,11 @@ def test_files_and_disk_are_handed_to_the_containers_user_before_it_starts(
         (tmp_path / program).chmod(0o755)
     *_, hand_over, start = (script for _, _, script in document["runcmd"])
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-c", hand_over], env=path, capture_output=True, text=True, timeout=120, check=True
     )
 
-    assert done.stdout.splitlines() == [
+    assert result.stdout.splitlines() == [
         "chown 10001:10001 /etc/rekindle/node.json /etc/rekindle/boot-times",
         "install -d -m 0700 -o 10001 -g 10001 /mnt/rekindle",
     ]
@@ -77,18 +77,18 @@ def test_a_machine_whose_firewall_cannot_be_had_runs_no_container(tmp_path: Path
 def test_the_container_has_no_rights_and_writes_to_its_folders_alone(
     document: dict[str, Any],
 ) -> None:
-    words = _docker_run(document)
-    pairs = set(pairwise(words))
+    arguments = _docker_run(document)
+    pairs = set(pairwise(arguments))
     writable = [b for a, b in pairs if a == "--volume" and not b.endswith(":ro")]
 
-    assert "--read-only" in words
+    assert "--read-only" in arguments
     assert {"/etc/rekindle:/etc/rekindle:ro", "REKINDLE_NODE_CONFIG=/etc/rekindle/node.json"} <= {
-        *words
+        *arguments
     }
     assert {"REKINDLE_WORK_DIR=/var/lib/rekindle", "REKINDLE_MEMORY_DIR=/dev/shm/rekindle"} <= {
-        *words
+        *arguments
     }
-    assert words[-1] == IMAGE
+    assert arguments[-1] == IMAGE
     assert {("--cap-drop", "ALL"), ("--security-opt", "no-new-privileges")} <= pairs
     assert ("--pids-limit", str(PROCESSES)) in pairs
     assert ("--volume", "/run/rekindle:/run/rekindle:ro") in pairs
@@ -134,7 +134,7 @@ def test_a_gpu_node_keeps_what_its_driver_reported_of_gpus_where_the_container_r
 
 def test_only_blank_disks_of_azures_model_are_made_into_one(tmp_path: Path) -> None:
     """/dev/nvme1n1 has a partition, /dev/nvme2n1 a file system, /dev/sda is another model."""
-    said = _boot_disks(
+    commands = _boot_disks(
         tmp_path,
         lsblk="""\
             if [ "$1" = -dnpo ]; then
@@ -146,10 +146,10 @@ def test_only_blank_disks_of_azures_model_are_made_into_one(tmp_path: Path) -> N
         blkid='[ "$2" = /dev/nvme2n1 ]',
     )
 
-    assert said[0] == (
+    assert commands[0] == (
         "mdadm --create /dev/md/rekindle --run --level 0 --raid-devices 2 /dev/nvme0n1 /dev/nvme3n1"
     )
-    assert said[1] == "mkfs.ext4 -q -L rekindle -E nodiscard /dev/md/rekindle"
+    assert commands[1] == "mkfs.ext4 -q -L rekindle -E nodiscard /dev/md/rekindle"
 
 
 def test_without_a_local_disk_nothing_is_formatted(tmp_path: Path) -> None:
@@ -157,27 +157,29 @@ def test_without_a_local_disk_nothing_is_formatted(tmp_path: Path) -> None:
 
 
 def test_an_image_that_is_there_is_not_pulled(tmp_path: Path) -> None:
-    said = tmp_path / "said"
-    _prepare(tmp_path, "cpu", docker=f'echo "$1 $2" >>{said}')
+    log = tmp_path / "said"
+    _prepare(tmp_path, "cpu", docker=f'echo "$1 $2" >>{log}')
 
-    assert said.read_text().splitlines() == ["image inspect"]
+    assert log.read_text().splitlines() == ["image inspect"]
 
 
 def test_a_registry_that_fails_is_asked_again(tmp_path: Path) -> None:
-    said = tmp_path / "said"
+    log = tmp_path / "said"
     docker = f"""[ "$1" = pull ] || exit 1
-        echo pull >>{said}; [ "$(wc -l <{said})" -eq 3 ]"""
+        echo pull >>{log}; [ "$(wc -l <{log})" -eq 3 ]"""
     _prepare(tmp_path, "cpu", docker=docker, sleep="exit 0")
 
-    assert said.read_text().splitlines() == ["pull"] * 3
+    assert log.read_text().splitlines() == ["pull"] * 3
 
 
 def test_the_nodes_identity_signs_in_to_an_azure_registry(tmp_path: Path) -> None:
-    said = _pull_from_azure(tmp_path)
+    commands = _pull_from_azure(tmp_path)
 
-    assert said[0].startswith("curl -sS --max-time 20 -H Metadata:true http://169.254.169.254/")
-    assert said[0].endswith("token?api-version=2018-02-01&resource=https://management.azure.com/")
-    assert said[1:] == [
+    assert commands[0].startswith("curl -sS --max-time 20 -H Metadata:true http://169.254.169.254/")
+    assert commands[0].endswith(
+        "token?api-version=2018-02-01&resource=https://management.azure.com/"
+    )
+    assert commands[1:] == [
         "curl -sS --max-time 20 https://mine.azurecr.io/oauth2/exchange -d grant_type=access_token"
         " -d service=mine.azurecr.io --data-urlencode access_token@- < of-arm",
         "docker login mine.azurecr.io --username 00000000-0000-0000-0000-000000000000"
@@ -188,57 +190,59 @@ def test_the_nodes_identity_signs_in_to_an_azure_registry(tmp_path: Path) -> Non
 
 def test_the_identity_that_pulls_is_named_to_a_machine_with_several(tmp_path: Path) -> None:
     """Azure policies add others; then Azure's metadata service asks which one is meant."""
-    said = _pull_from_azure(tmp_path, identity="/subscriptions/s/identities/node")
+    commands = _pull_from_azure(tmp_path, identity="/subscriptions/s/identities/node")
 
-    assert said[0].endswith("azure.com/&msi_res_id=/subscriptions/s/identities/node")
+    assert commands[0].endswith("azure.com/&msi_res_id=/subscriptions/s/identities/node")
 
 
 def test_an_image_that_needs_no_sign_in_is_pulled_without_one(tmp_path: Path) -> None:
     """Where there is no identity, too: the registry may be open to everybody."""
-    said = _pull_from_azure(tmp_path, curl="exit 7", login="exit 1")
+    commands = _pull_from_azure(tmp_path, curl="exit 7", login="exit 1")
 
-    assert said == ["docker pull --quiet mine.azurecr.io/trainer:1"]
+    assert commands == ["docker pull --quiet mine.azurecr.io/trainer:1"]
     assert "login" not in render(CONFIG, IMAGE, "cpu")
 
 
 def test_a_pull_that_fails_ten_times_is_told_each_time_with_all_that_docker_said(
     tmp_path: Path,
 ) -> None:
-    said = tmp_path / "said"
+    log = tmp_path / "said"
     _prepare(
         tmp_path,
         "cpu",
         docker='[ "$1" = pull ] && echo "manifest unknown: $1\nsee help"; exit 1',
         sleep="exit 0",
-        report=f'echo "$2 $3 $(echo "$4" | grep -c "manifest unknown: pull see help")" >>{said}',
+        report=f'echo "$2 $3 $(echo "$4" | grep -c "manifest unknown: pull see help")" >>{log}',
     )
 
     tries = [f"pull_image failed {n}" for n in range(1, 10)]
-    assert said.read_text().splitlines() == ["pull_image begun 0", *tries, "pull_image gave_up 10"]
+    assert log.read_text().splitlines() == ["pull_image begun 0", *tries, "pull_image gave_up 10"]
 
 
 def test_a_report_goes_to_the_service_with_a_token_that_no_process_list_shows(
     tmp_path: Path,
 ) -> None:
-    said = tmp_path / "said"
+    log = tmp_path / "said"
     config = {"attempt_id": "att-1", "bootstrap_token": "secret", "service_url": "https://s"}
     (tmp_path / "node.json").write_text(json.dumps(config, sort_keys=True, separators=(",", ":")))
     (tmp_path / "curl").write_text(
         f"""#!/bin/sh
         case $* in
           *compute/name*) echo rk-1_0 ;;
-          *) {{ echo "$*"; cat; }} >{said}.new; mv {said}.new {said} ;;
+          *) {{ echo "$*"; cat; }} >{log}.new; mv {log}.new {log} ;;
         esac"""
     )
     (tmp_path / "curl").chmod(0o755)
     script = boot_report.file()["content"]
     path = {"PATH": f"{tmp_path}:/usr/bin:/bin"}
-    words = ["sh", "-c", script, "sh", f"{tmp_path}/node.json", "pull_image", "failed", "@denied"]
-    shown = subprocess.run(words, env=path, check=True, capture_output=True, text=True, timeout=60)
-    wait_for(said.exists)
-    arguments, header = said.read_text().splitlines()
+    command = ["sh", "-c", script, "sh", f"{tmp_path}/node.json", "pull_image", "failed", "@denied"]
+    result = subprocess.run(
+        command, env=path, check=True, capture_output=True, text=True, timeout=60
+    )
+    wait_for(log.exists)
+    arguments, header = log.read_text().splitlines()
 
-    assert shown.stderr.splitlines() == ["rekindle: pull_image failed", "@denied"]
+    assert result.stderr.splitlines() == ["rekindle: pull_image failed", "@denied"]
     assert arguments.endswith(
         "-H @- -H Content-Type: text/plain --data-raw @denied"
         " https://s/internal/boots/att-1?phase=pull_image&said=failed&machine=rk-1_0"
@@ -257,23 +261,23 @@ def test_the_image_comes_while_the_driver_gets_ready(tmp_path: Path) -> None:
         lsblk="exit 0",
         **{"nvidia-smi": f"[ -e {begun} ]", "sleep": "exec /bin/sleep 0.05"},
     )
-    spans, began = read_boot_spans(times, 0.0, is_restart=False)
+    spans, started_at = read_boot_spans(times, 0.0, is_restart=False)
 
     names = {s.name for s in spans}
     assert names == {"vm_boot", "pull_image", "mount_disks", "await_driver"}
-    assert began >= max(s.ended_at for s in spans)
+    assert started_at >= max(s.ended_at for s in spans)
 
 
 def test_a_boot_is_timed_without_gaps(tmp_path: Path) -> None:
     """Also where cloud-init and supervisor are of different parts: they agree on a file."""
     times = _prepare(tmp_path, "cpu", docker="exit 0")
-    spans, began = read_boot_spans(times, 0.0, is_restart=False)
+    spans, started_at = read_boot_spans(times, 0.0, is_restart=False)
     vm_boot, pull = spans
 
     assert TIMES_PATH.endswith(f"/{TIMES}")
     assert (vm_boot.name, pull.name) == ("vm_boot", "pull_image")
-    assert vm_boot.ended_at == pull.started_at <= pull.ended_at <= began
-    assert began - pull.ended_at < 1.0
+    assert vm_boot.ended_at == pull.started_at <= pull.ended_at <= started_at
+    assert started_at - pull.ended_at < 1.0
     assert times.read_text().splitlines()[-1].startswith(START_SUPERVISOR)
 
 

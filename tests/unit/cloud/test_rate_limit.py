@@ -113,13 +113,13 @@ def test_a_call_that_ends_makes_room_in_its_region(clock: Clock) -> None:
 
 def test_many_who_come_again_when_told_soon_have_all_been_served(clock: Clock) -> None:
     limit = ConcurrencyLimit(now=clock, limit=5)
-    comes, ends, served, began = [0.0] * MANY, list[float](), 0, clock()
+    comes, ends, served, start = [0.0] * MANY, list[float](), 0, clock()
     with ExitStack() as full:
         for _ in range(limit.limit):
             full.enter_context(limit.slot("eastus"))
         while comes:
             at = heapq.heappop(comes)
-            now = (clock() - began).total_seconds()
+            now = (clock() - start).total_seconds()
             clock.advance(seconds=max(at - now, 0))
             ends = [end for end in ends if end > at]
             if len(ends) < limit.limit:
@@ -129,4 +129,4 @@ def test_many_who_come_again_when_told_soon_have_all_been_served(clock: Clock) -
                 heapq.heappush(comes, at + refused(limit))
 
     assert served == MANY
-    assert clock() - began < timedelta(seconds=1.5 * MANY / limit.limit * CALL)
+    assert clock() - start < timedelta(seconds=1.5 * MANY / limit.limit * CALL)

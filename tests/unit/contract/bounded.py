@@ -66,25 +66,25 @@ def _text(bounds: list[Any]) -> st.SearchStrategy[str]:
     return st.text(allowed, max_size=min(limit, 50))
 
 
-def unbounded(kind: type[Any], where: str = "") -> list[str]:
+def unbounded(kind: type[Any], path: str = "") -> list[str]:
     """List the members of a message and its nested messages that state no bound of their own."""
-    found: list[str] = []
+    unbounded_members: list[str] = []
     for name, hint in get_type_hints(kind, include_extras=True).items():
-        found += _unbounded(hint, f"{where or kind.__name__}.{name}")
-    return found
+        unbounded_members += _unbounded(hint, f"{path or kind.__name__}.{name}")
+    return unbounded_members
 
 
-def _unbounded(hint: Any, where: str) -> list[str]:  # noqa: ANN401
+def _unbounded(hint: Any, path: str) -> list[str]:  # noqa: ANN401
     bounds: list[Any] = []
     if get_origin(hint) is Annotated:
         hint, *bounds = get_args(hint)
     origin, args = get_origin(hint), get_args(hint)
     if origin in (Union, types.UnionType):
-        return [w for a in args if a is not types.NoneType for w in _unbounded(a, where)]
+        return [w for a in args if a is not types.NoneType for w in _unbounded(a, path)]
     if origin is tuple:
         counted = any(isinstance(bound, CountBound) for bound in bounds)
-        return ([] if counted else [where]) + _unbounded(args[0], f"{where}[]")
+        return ([] if counted else [path]) + _unbounded(args[0], f"{path}[]")
     if is_dataclass(hint):
-        return unbounded(hint, where)  # type: ignore[arg-type] # a class, not an object of it
+        return unbounded(hint, path)  # type: ignore[arg-type] # a class, not an object of it
     free = hint is float or (isinstance(hint, type) and issubclass(hint, bool | StrEnum))
-    return [] if bounds or free else [where]
+    return [] if bounds or free else [path]

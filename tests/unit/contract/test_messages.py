@@ -41,9 +41,9 @@ def test_a_message_arrives_as_it_was_sent(kind: type[Message]) -> None:
     @given(messages(kind))
     def there_and_back(message: Message) -> None:
         text = message.to_json()
-        again = kind.from_json(text)
-        assert again.to_json() == text
-        assert again == message or "NaN" in text
+        parsed = kind.from_json(text)
+        assert parsed.to_json() == text
+        assert parsed == message or "NaN" in text
 
     there_and_back()
 
@@ -119,15 +119,15 @@ def test_head_is_not_given_back_to_an_older_generation() -> None:
 
 def _example(kind: type[Message]) -> dict[str, object]:
     """Return the simplest valid message of a kind, as parsed JSON."""
-    found: list[Message] = []
+    examples: list[Message] = []
 
     @settings(max_examples=1, derandomize=True, database=None)
     @given(messages(kind))
     def keep(message: Message) -> None:
-        found.append(message)
+        examples.append(message)
 
     keep()
-    return found[0].to_plain()
+    return examples[0].to_plain()
 
 
 FROM_NODES: list[type[Message]] = [
@@ -157,7 +157,7 @@ def test_every_member_that_a_node_writes_states_its_bounds(kind: type[Message]) 
 
 
 @pytest.mark.parametrize(
-    ("path", "value", "why"),
+    ("path", "value", "reason"),
     [
         (("step",), 2**70, "not between 0 and 2147483647"),
         (("committed", 0, "step"), "three", r"int is needed, not 'three'"),
@@ -175,16 +175,16 @@ def test_every_member_that_a_node_writes_states_its_bounds(kind: type[Message]) 
     ],
 )
 def test_a_member_out_of_its_bounds_is_refused_by_name(
-    path: tuple[Any, ...], value: object, why: str
+    path: tuple[Any, ...], value: object, reason: str
 ) -> None:
     data = json.loads(json.dumps(BEAT))
-    place = data
-    for part in path[:-1]:
-        place = place[part]
-    where = ".".join(map(str, path)).replace(".0", r"\[0\]")
-    place[path[-1]] = value
+    target = data
+    for key in path[:-1]:
+        target = target[key]
+    member = ".".join(map(str, path)).replace(".0", r"\[0\]")
+    target[path[-1]] = value
 
-    with pytest.raises(ValueError, match=rf"{where}: .*{why}"):
+    with pytest.raises(ValueError, match=rf"{member}: .*{reason}"):
         Heartbeat.from_json(json.dumps(data))
 
 
@@ -200,9 +200,9 @@ def test_a_message_nested_too_deeply_is_refused_like_any_other(opening: str) -> 
 
 
 def test_an_error_shows_no_more_of_a_value_than_is_cheap() -> None:
-    with pytest.raises(ValueError, match="not list of 100000") as told:
+    with pytest.raises(ValueError, match="not list of 100000") as raised:
         Head.from_dict([[]] * 100_000)
-    assert len(str(told.value)) < 200
+    assert len(str(raised.value)) < 200
 
 
 @pytest.mark.parametrize(

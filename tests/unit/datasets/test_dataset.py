@@ -30,14 +30,14 @@ from tests.unit.trainer.data.chat_rows import (
 def test_a_good_file_is_summed_up() -> None:
     data = jsonl(*rows(10), {"messages": [USER, {"role": "assistant", "content": "four!"}]})
 
-    found = verdict(data)
+    summary = verdict(data)
 
-    assert (found.examples, found.bytes) == (11, len(data))
-    assert found.sha256 == hashlib.sha256(data).hexdigest()
-    assert found.characters == 10 * 7 + 11
-    assert found.longest[0][0] == 11
-    assert (found.warnings, found.warning_counts) == ((), {})
-    assert found.mean_tokens > 2
+    assert (summary.examples, summary.bytes) == (11, len(data))
+    assert summary.sha256 == hashlib.sha256(data).hexdigest()
+    assert summary.characters == 10 * 7 + 11
+    assert summary.longest[0][0] == 11
+    assert (summary.warnings, summary.warning_counts) == ((), {})
+    assert summary.mean_tokens > 2
 
 
 def test_good_rows_may_have_tools_weights_text_parts_and_members_that_are_null() -> None:
@@ -146,10 +146,10 @@ def test_a_file_without_rows_is_refused() -> None:
 
 
 def test_blank_lines_and_a_byte_order_mark_are_pointed_out_and_ignored() -> None:
-    found = verdict(b"\xef\xbb\xbf" + jsonl(CHAT) + b"\r\n\n" + jsonl(CHAT))
+    summary = verdict(b"\xef\xbb\xbf" + jsonl(CHAT) + b"\r\n\n" + jsonl(CHAT))
 
-    assert found.examples == 2
-    assert [(w.line, w.code) for w in found.warnings][:3] == [
+    assert summary.examples == 2
+    assert [(w.line, w.code) for w in summary.warnings][:3] == [
         (1, "byte_order_mark"),
         (2, "blank_line"),
         (3, "blank_line"),
@@ -165,14 +165,14 @@ def test_few_examples_are_pointed_out_and_usual_characters_are_not() -> None:
 
 
 def test_the_first_errors_are_shown_and_all_are_counted() -> None:
-    wrong = refused(jsonl(CHAT) + b"{}\n" * 150 + b"[\n")
+    error = refused(jsonl(CHAT) + b"{}\n" * 150 + b"[\n")
 
-    assert wrong.details["counts"] == {"missing_messages_list": 150, "invalid_json": 1}
-    assert [e["line"] for e in wrong.details["errors"]] == list(range(2, 102))
-    assert "151 of 152 lines are wrong (150 missing_messages_list, 1 invalid_json)" in wrong.message
-    assert "The first 20: line 2: " in wrong.message
-    assert "line 21: " in wrong.message
-    assert "line 22: " not in wrong.message
+    assert error.details["counts"] == {"missing_messages_list": 150, "invalid_json": 1}
+    assert [e["line"] for e in error.details["errors"]] == list(range(2, 102))
+    assert "151 of 152 lines are wrong (150 missing_messages_list, 1 invalid_json)" in error.message
+    assert "The first 20: line 2: " in error.message
+    assert "line 21: " in error.message
+    assert "line 22: " not in error.message
 
 
 def test_an_endless_line_is_named_and_never_held() -> None:
@@ -217,54 +217,54 @@ def test_more_examples_than_the_limit_are_refused() -> None:
 @pytest.mark.parametrize("ascii_only", [True, False])
 def test_an_odd_row_is_kept_and_pointed_out(row: object, code: str, ascii_only: bool) -> None:
     line = json.dumps(row, ensure_ascii=ascii_only).encode()
-    found = verdict(jsonl(*rows(12)) + line)
+    summary = verdict(jsonl(*rows(12)) + line)
 
-    assert found.examples == 13
-    assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
+    assert summary.examples == 13
+    assert [(w.line, w.code) for w in summary.warnings] == [(13, code)]
 
 
 def test_crlf_line_ends_are_pointed_out_once_and_skipped() -> None:
-    found = verdict(jsonl(*rows(12)).replace(b"\n", b"\r\n") + jsonl(rows(1)[0]))
+    summary = verdict(jsonl(*rows(12)).replace(b"\n", b"\r\n") + jsonl(rows(1)[0]))
 
-    assert [(w.line, w.code) for w in found.warnings] == [
+    assert [(w.line, w.code) for w in summary.warnings] == [
         (1, "crlf_line_ends"),
         (13, "duplicate_row"),
     ]
 
 
 def test_one_kind_of_warning_does_not_hide_another() -> None:
-    found = verdict(jsonl(*[CHAT] * 500, {"messages": [ASSISTANT]}))
+    summary = verdict(jsonl(*[CHAT] * 500, {"messages": [ASSISTANT]}))
 
-    assert found.warning_counts == {"duplicate_row": 499, "missing_user_message": 1}
-    assert codes(found).count("duplicate_row") == 20
-    assert found.warnings[-1].line == 501
+    assert summary.warning_counts == {"duplicate_row": 499, "missing_user_message": 1}
+    assert codes(summary).count("duplicate_row") == 20
+    assert summary.warnings[-1].line == 501
 
 
 def test_of_every_kind_of_warning_one_is_shown_however_many_there_are() -> None:
     findings = _Findings(max_per_kind=20)
     for line, code in enumerate([*"abcde" * 40, "late", "later"], 1):
         findings.add(line, DatasetProblem(code, code))
-    shown = findings.shown
+    reported = findings.shown
 
-    assert len(shown) == MOST_SHOWN
-    assert {f.code for f in shown} == {*"abcde", "late", "later"}
-    assert [f.line for f in shown] == [*range(1, 99), 201, 202]
+    assert len(reported) == MOST_SHOWN
+    assert {f.code for f in reported} == {*"abcde", "late", "later"}
+    assert [f.line for f in reported] == [*range(1, 99), 201, 202]
 
 
 def test_the_longest_rows_are_remembered_with_their_lines() -> None:
     answers = [ASSISTANT | {"content": "a" * (7 * i)} for i in range(1, 151)]
-    found = verdict(jsonl(*({"messages": [USER, a]} for a in reversed(answers))))
+    summary = verdict(jsonl(*({"messages": [USER, a]} for a in reversed(answers))))
 
-    assert [line for line, _ in found.longest] == list(range(1, 101))
-    assert found.longest[0] == (1, 318)
-    assert found.longest[99] == (100, 120)
+    assert [line for line, _ in summary.longest] == list(range(1, 101))
+    assert summary.longest[0] == (1, 318)
+    assert summary.longest[99] == (100, 120)
 
 
 def test_duplicates_are_found_among_a_bounded_number_of_rows() -> None:
-    seen = SeenRows(most=2000)
+    rows_seen = SeenRows(most=2000)
     lines = [str(i).encode() for i in range(3000)]
 
-    assert not any(seen.first_line(row, i) for i, row in enumerate(lines, 1))
-    assert seen.is_full
-    assert [seen.first_line(row, 9999) for row in lines[:2000]] == list(range(1, 2001))
-    assert not any(seen.first_line(row, 9999) for row in lines[2000:])
+    assert not any(rows_seen.first_line(row, i) for i, row in enumerate(lines, 1))
+    assert rows_seen.is_full
+    assert [rows_seen.first_line(row, 9999) for row in lines[:2000]] == list(range(1, 2001))
+    assert not any(rows_seen.first_line(row, 9999) for row in lines[2000:])

@@ -90,18 +90,18 @@ def test_every_finding_bears_the_number_of_its_line(
     lines = {kind: [i for i, k in enumerate(kinds, 1) if k == kind] for kind in set(kinds)}
 
     try:
-        found = verdict(data, size)
-    except InvalidFile as wrong:
-        shown = wrong.details["errors"]
-        assert [e["line"] for e in shown] == lines.get(BAD, [])
+        summary = verdict(data, size)
+    except InvalidFile as error:
+        errors = error.details["errors"]
+        assert [e["line"] for e in errors] == lines.get(BAD, [])
         assert BAD in lines or set(kinds) == {BLANK}
         return
 
-    assert found.examples == len(lines.get(GOOD, [])) + len(lines.get(ODD, []))
+    assert summary.examples == len(lines.get(GOOD, [])) + len(lines.get(ODD, []))
     for kind, code in ((ODD, "repeated_role"), (BLANK, "blank_line")):
-        wanted = lines.get(kind, [])
-        assert [w.line for w in found.warnings if w.code == code] == wanted[:20]
-        assert found.warning_counts.get(code, 0) == len(wanted)
+        expected = lines.get(kind, [])
+        assert [w.line for w in summary.warnings if w.code == code] == expected[:20]
+        assert summary.warning_counts.get(code, 0) == len(expected)
 
 
 @pytest.mark.parametrize("kind", [GOOD, ODD, BAD, BLANK])
@@ -110,10 +110,10 @@ def test_memory_stays_flat_whatever_the_lines_are(kind: str) -> None:
     tracemalloc.start()
     for number in range(5_000):  # more than half a MiB
         validator.feed(line_of(kind, number) + b"\n")
-    held, _ = tracemalloc.get_traced_memory()
+    allocated, _ = tracemalloc.get_traced_memory()
     tracemalloc.stop()
 
-    assert held < 300_000, f"{held} bytes"
+    assert allocated < 300_000, f"{allocated} bytes"
 
 
 @pytest.mark.parametrize(
@@ -134,10 +134,10 @@ def test_memory_stays_flat_whatever_the_lines_are(kind: str) -> None:
     ],
 )
 def test_another_kind_of_file_is_recognised(data: bytes, code: str, remedy: str) -> None:
-    wrong = refused(data)
+    error = refused(data)
 
-    assert wrong.details["counts"] == {code: 1}
-    assert remedy in wrong.message
+    assert error.details["counts"] == {code: 1}
+    assert remedy in error.message
 
 
 def test_another_kind_of_file_is_refused_with_its_first_bytes() -> None:

@@ -35,8 +35,8 @@ PAIR: dict[str, Any] = {
 
 def pairs(count: int) -> list[dict[str, Any]]:
     """Good rows that all differ."""
-    asked = [USER | {"content": f"{i} + 2?"} for i in range(count)]
-    return [PAIR | {"input": {"messages": [question]}} for question in asked]
+    questions = [USER | {"content": f"{i} + 2?"} for i in range(count)]
+    return [PAIR | {"input": {"messages": [question]}} for question in questions]
 
 
 def without(name: str) -> dict[str, Any]:
@@ -44,11 +44,11 @@ def without(name: str) -> dict[str, Any]:
 
 
 def test_a_file_of_preferences_is_summed_up_with_the_prompt_in_both_sequences() -> None:
-    found = verdict(jsonl(*pairs(10)))
+    summary = verdict(jsonl(*pairs(10)))
 
-    assert (found.format, found.examples, codes(found)) == (Format.PREFERENCE, 10, [])
-    assert found.characters == 10 * (2 * len("0 + 2?") + len("4") + len("five"))
-    assert found.tokens == round(found.characters / 3.5) + 20 * 16  # each sequence its template
+    assert (summary.format, summary.examples, codes(summary)) == (Format.PREFERENCE, 10, [])
+    assert summary.characters == 10 * (2 * len("0 + 2?") + len("4") + len("five"))
+    assert summary.tokens == round(summary.characters / 3.5) + 20 * 16  # each sequence its template
     assert verdict(jsonl(CHAT)).format is Format.CHAT
 
 
@@ -56,12 +56,12 @@ def test_a_row_is_as_long_as_its_prompt_with_the_longer_output() -> None:
     long = [WORSE | {"content": "5 " * 2000}]
 
     (longest,) = verdict(jsonl(PAIR | {"non_preferred_output": long})).longest
-    (same,) = verdict(jsonl({"messages": [USER, *long]})).longest
+    (joined,) = verdict(jsonl({"messages": [USER, *long]})).longest
     outputs = {"preferred_output": long, "non_preferred_output": [*long, WORSE]}
-    both = verdict(jsonl(*pairs(10), PAIR | outputs))
+    summary = verdict(jsonl(*pairs(10), PAIR | outputs))
 
-    assert longest == same
-    assert "long_row" not in codes(both), "each sequence fits, if both together do not"
+    assert longest == joined
+    assert "long_row" not in codes(summary), "each sequence fits, if both together do not"
 
 
 def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
@@ -84,7 +84,7 @@ def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "says"),
+    ("row", "code", "expected"),
     [
         (without("input"), "missing_input", "`input`"),
         (PAIR | {"input": [USER]}, "missing_input", "`input`"),
@@ -119,12 +119,12 @@ def test_tools_and_turns_and_the_other_names_of_the_outputs_are_fine() -> None:
         (CHAT, "mixed_formats", "a file of their own"),
     ],
 )
-def test_a_broken_row_is_named_by_line_and_kind(row: object, code: str, says: str) -> None:
+def test_a_broken_row_is_named_by_line_and_kind(row: object, code: str, expected: str) -> None:
     message = refusal(jsonl(PAIR, row, PAIR))
 
     assert "line 2: " in message
     assert f"({code})" in message
-    assert says in message
+    assert expected in message
 
 
 def test_a_preference_among_chats_is_sent_to_a_file_of_its_own() -> None:
@@ -138,8 +138,8 @@ def test_a_preference_among_chats_is_sent_to_a_file_of_its_own() -> None:
 def test_messages_beside_an_output_are_sent_into_the_input(usual: object, name: str) -> None:
     message = refusal(jsonl(usual, CHAT | {name: [ASSISTANT]}))
 
-    what = f"it has `messages` and `{name}`: move the messages into `input`"
-    assert f"line 2: {what} (mixed_formats)" in message
+    fault = f"it has `messages` and `{name}`: move the messages into `input`"
+    assert f"line 2: {fault} (mixed_formats)" in message
 
 
 def test_null_members_are_as_if_left_out_and_the_first_good_row_decides_the_format() -> None:
@@ -178,10 +178,10 @@ def test_pairs_of_another_format_are_told_how_to_be_ours() -> None:
     ],
 )
 def test_an_odd_row_is_kept_and_pointed_out(row: object, code: str) -> None:
-    found = verdict(jsonl(*pairs(12), row))
+    summary = verdict(jsonl(*pairs(12), row))
 
-    assert found.examples == 13
-    assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
+    assert summary.examples == 13
+    assert [(w.line, w.code) for w in summary.warnings] == [(13, code)]
 
 
 @given(depth=st.integers(1, 2000))
@@ -195,11 +195,11 @@ def test_outputs_nested_however_deeply_get_a_verdict(depth: int) -> None:
     deep = f'[{{"role": "assistant", "tool_calls": [{called}]}}]'
     row = f'{{"input": {json.dumps(PAIR["input"])}, "preferred_output": {deep}, '
 
-    found = outcome((row + f'"non_preferred_output": {deep}}}').encode(), 1 << 16)
+    result = outcome((row + f'"non_preferred_output": {deep}}}').encode(), 1 << 16)
 
     levels = depth + 5  # row, output, message, tool_calls, call
-    assert isinstance(found, DatasetSummary) == (levels <= MOST_LEVELS)
-    assert levels <= MOST_LEVELS or "nested deeper than 64 levels" in str(found)
+    assert isinstance(result, DatasetSummary) == (levels <= MOST_LEVELS)
+    assert levels <= MOST_LEVELS or "nested deeper than 64 levels" in str(result)
 
 
 def outcome(data: bytes, size: int) -> object:

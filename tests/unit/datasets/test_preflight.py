@@ -90,13 +90,13 @@ GOOD_ROWS = {
 @pytest.mark.parametrize("case", FOUND)
 def test_each_fault_is_found_at_its_line(case: str) -> None:
     row, task, family, code, is_error = FOUND[case]
-    good = GOOD_ROWS[task.method]
-    report = checked(good, row, good, task=task, family=family)
+    good_row = GOOD_ROWS[task.method]
+    report = checked(good_row, row, good_row, task=task, family=family)
 
-    found = {f.code: f for f in report.findings}
-    assert 2 in found[code].lines
-    assert found[code].is_error == is_error
-    assert found[code].message
+    by_code = {f.code: f for f in report.findings}
+    assert 2 in by_code[code].lines
+    assert by_code[code].is_error == is_error
+    assert by_code[code].message
 
 
 @pytest.mark.parametrize("case", [c for c, (*_, code, bad) in FOUND.items() if not bad])
@@ -140,8 +140,8 @@ def test_examples_are_counted_one_for_each_answer_where_history_is_rewritten() -
     report = checked(GOOD, TWO, task=replace(LONG_TASK, splits_answers=True), family="qwen3")
 
     assert (report.rows, report.examples) == (2, 3)
-    (told,) = [text for finding, text in warnings("rows.jsonl", report)]
-    assert "3 examples of 2 rows" in told
+    (warning,) = [text for finding, text in warnings("rows.jsonl", report)]
+    assert "3 examples of 2 rows" in warning
 
 
 def test_an_output_of_two_answers_under_such_a_template_is_refused() -> None:

@@ -35,24 +35,26 @@ LABELLED_CHAT = {"messages": [USER, ASSISTANT], "label": "good"}
 
 def rankings(count: int) -> list[dict[str, Any]]:
     """Good rows that all differ, of three answers."""
-    asked = [USER | {"content": f"{i} + 2?"} for i in range(count)]
-    return [RANKING | {"input": {"messages": [question]}} for question in asked]
+    questions = [USER | {"content": f"{i} + 2?"} for i in range(count)]
+    return [RANKING | {"input": {"messages": [question]}} for question in questions]
 
 
 def test_a_file_of_rankings_knows_the_most_answers_and_counts_every_sequence() -> None:
     short = RANKING | {"ranked_outputs": [[ASSISTANT], [WORST]]}
-    found = verdict(jsonl(*rankings(9), short))
+    summary = verdict(jsonl(*rankings(9), short))
 
-    assert (found.format, found.examples, codes(found)) == (Format.RANKING, 10, [])
-    assert (found.answers, found.sequences) == (3, 29)
+    assert (summary.format, summary.examples, codes(summary)) == (Format.RANKING, 10, [])
+    assert (summary.answers, summary.sequences) == (3, 29)
     prompts = (9 * 3 + 2) * len("2 + 2?")
-    assert found.characters == prompts + 10 * len("411") + 9 * len("five") + 10 * len("eleven") - 20
-    assert found.tokens == round(found.characters / 3.5) + 29 * 16
+    assert (
+        summary.characters == prompts + 10 * len("411") + 9 * len("five") + 10 * len("eleven") - 20
+    )
+    assert summary.tokens == round(summary.characters / 3.5) + 29 * 16
     assert (verdict(jsonl(PAIR)).answers, verdict(jsonl(PAIR)).sequences) == (0, 2)
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "says"),
+    ("row", "code", "expected"),
     [
         (RANKING | {"input": [USER]}, "missing_input", "`input`"),
         (RANKING | {"ranked_outputs": "4"}, "missing_output", f"2 to {MOST_ANSWERS} answers"),
@@ -69,12 +71,12 @@ def test_a_file_of_rankings_knows_the_most_answers_and_counts_every_sequence() -
         (CHAT, "mixed_formats", "a file of their own"),
     ],
 )
-def test_a_broken_ranking_is_named_by_line_and_kind(row: object, code: str, says: str) -> None:
+def test_a_broken_ranking_is_named_by_line_and_kind(row: object, code: str, expected: str) -> None:
     message = refusal(jsonl(RANKING, row, RANKING))
 
     assert "line 2: " in message
     assert f"({code})" in message
-    assert says in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(
@@ -90,17 +92,21 @@ def test_a_broken_ranking_is_named_by_line_and_kind(row: object, code: str, says
     ],
 )
 def test_an_odd_ranking_is_kept_and_pointed_out(row: object, code: str) -> None:
-    found = verdict(jsonl(*rankings(12), row))
+    summary = verdict(jsonl(*rankings(12), row))
 
-    assert [(w.line, w.code) for w in found.warnings] == [(13, code)]
+    assert [(w.line, w.code) for w in summary.warnings] == [(13, code)]
 
 
 def test_a_file_of_labelled_texts_knows_its_labels_in_order() -> None:
     texts = [TEXT | {"text": f"{n} stars", "label": "good"} for n in range(9)]
-    found = verdict(jsonl(TEXT, *texts, LABELLED_CHAT))
+    summary = verdict(jsonl(TEXT, *texts, LABELLED_CHAT))
 
-    assert (found.format, found.labels, found.sequences) == (Format.LABELLED, ("bad", "good"), 11)
-    assert codes(found) == []
+    assert (summary.format, summary.labels, summary.sequences) == (
+        Format.LABELLED,
+        ("bad", "good"),
+        11,
+    )
+    assert codes(summary) == []
     assert verdict(jsonl(CHAT)).labels == ()
 
 
@@ -112,7 +118,7 @@ def test_chats_and_prompts_may_hold_a_label_beside_other_members() -> None:
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "says"),
+    ("row", "code", "expected"),
     [
         ({"text": "Fine."}, "missing_label", "`label`"),
         ({"messages": [USER]}, "missing_label", "`label`"),
@@ -128,13 +134,13 @@ def test_chats_and_prompts_may_hold_a_label_beside_other_members() -> None:
     ],
 )
 def test_a_broken_labelled_text_is_named_by_line_and_kind(
-    row: object, code: str, says: str
+    row: object, code: str, expected: str
 ) -> None:
     message = refusal(jsonl(TEXT, row, TEXT))
 
     assert "line 2: " in message
     assert f"({code})" in message
-    assert says in message
+    assert expected in message
 
 
 def test_labels_have_their_own_files_of_no_more_than_a_model_can_learn() -> None:
@@ -151,31 +157,33 @@ def test_labels_have_their_own_files_of_no_more_than_a_model_can_learn() -> None
 PROMPT: dict[str, Any] = {"messages": [USER], "answer": "4", "level": 1}
 
 
-def prompts(count: int, **more: object) -> list[dict[str, Any]]:
+def prompts(count: int, **members: object) -> list[dict[str, Any]]:
     """Good rows that all differ."""
-    return [PROMPT | {"messages": [USER | {"content": f"{i} + 2?"}]} | more for i in range(count)]
+    return [
+        PROMPT | {"messages": [USER | {"content": f"{i} + 2?"}]} | members for i in range(count)
+    ]
 
 
 def test_rows_that_end_with_a_question_are_prompts() -> None:
-    found = verdict(jsonl(*prompts(10)))
+    summary = verdict(jsonl(*prompts(10)))
 
-    assert (found.format, found.examples, codes(found)) == (Format.PROMPT, 10, [])
-    assert found.characters == 10 * len("0 + 2?")
+    assert (summary.format, summary.examples, codes(summary)) == (Format.PROMPT, 10, [])
+    assert summary.characters == 10 * len("0 + 2?")
     assert verdict(jsonl(CHAT)).format is Format.CHAT
 
 
 @pytest.mark.parametrize("role", ["user", "tool", "system", "developer"])
 def test_whoever_but_the_assistant_may_speak_last(role: str) -> None:
     call = {"role": "assistant", "content": None, "tool_calls": [CALL]}
-    last = {"role": role, "content": "4"} | ({"tool_call_id": "c1"} if role == "tool" else {})
+    message = {"role": role, "content": "4"} | ({"tool_call_id": "c1"} if role == "tool" else {})
 
-    row = {"messages": [USER, call, last], "tools": [TOOL], "weight": [{"of": "anything"}]}
+    row = {"messages": [USER, call, message], "tools": [TOOL], "weight": [{"of": "anything"}]}
 
     assert verdict(jsonl(row)).format is Format.PROMPT
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "says"),
+    ("row", "code", "expected"),
     [
         ({"answer": "4"}, "missing_messages_list", "at least one message"),
         (PROMPT | {"messages": []}, "mixed_formats", "it is a chat"),
@@ -186,12 +194,12 @@ def test_whoever_but_the_assistant_may_speak_last(role: str) -> None:
         (CHAT, "mixed_formats", "a chat ends with the assistant's message, a prompt with one"),
     ],
 )
-def test_a_broken_prompt_is_named_by_line_and_kind(row: object, code: str, says: str) -> None:
+def test_a_broken_prompt_is_named_by_line_and_kind(row: object, code: str, expected: str) -> None:
     message = refusal(jsonl(PROMPT, row, PROMPT))
 
     assert "line 2: " in message
     assert f"({code})" in message
-    assert says in message
+    assert expected in message
 
 
 def test_only_a_file_whose_first_row_is_a_prompt_holds_prompts() -> None:
@@ -204,12 +212,12 @@ def test_only_a_file_whose_first_row_is_a_prompt_holds_prompts() -> None:
 
 
 def test_odd_turns_and_damaged_text_are_pointed_out() -> None:
-    twice = PROMPT | {"messages": [USER, USER]}
+    repeated = PROMPT | {"messages": [USER, USER]}
     damaged = PROMPT | {"messages": [USER | {"content": "2 + \ufffd?"}]}
 
-    found = codes(verdict(jsonl(*prompts(8), twice, damaged)))
+    reported = codes(verdict(jsonl(*prompts(8), repeated, damaged)))
 
-    assert found == ["repeated_role", "replacement_character"]
+    assert reported == ["repeated_role", "replacement_character"]
 
 
 def test_members_that_templates_can_name_are_kept_with_the_first_line_that_lacks_them() -> None:

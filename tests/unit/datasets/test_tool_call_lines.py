@@ -54,18 +54,18 @@ def warned(row: object) -> list[str]:
     return codes(verdict(jsonl(*rows(10), row)))
 
 
-@pytest.mark.parametrize(("arguments", "says"), NOT_ARGUMENTS)
+@pytest.mark.parametrize(("arguments", "expected"), NOT_ARGUMENTS)
 def test_arguments_that_are_no_json_object_are_refused_with_what_is_wrong(
-    arguments: object, says: str
+    arguments: object, expected: str
 ) -> None:
     function = {"name": "add", "arguments": arguments}
     newer = chat(CALLING | {"tool_calls": [{"function": function}]})
     older = chat(OLD_CALLING | {"function_call": function})
 
     assert "line 1: message 2: `tool_calls`, item 1: `arguments`" in refusal(jsonl(newer))
-    assert says in refusal(jsonl(newer))
+    assert expected in refusal(jsonl(newer))
     assert "line 1: message 2: `function_call`: `arguments`" in refusal(jsonl(older))
-    assert says in refusal(jsonl(older))
+    assert expected in refusal(jsonl(older))
 
 
 @pytest.mark.parametrize(
@@ -80,7 +80,7 @@ def test_arguments_are_an_object_or_a_string_that_holds_one(arguments: object) -
 
 
 @pytest.mark.parametrize(
-    ("row", "code", "says"),
+    ("row", "code", "expected"),
     [
         (chat(OLD_CALLING | {"function_call": "auto"}), "data_type", "`function_call`: write it"),
         (chat(OLD_CALLING | {"function_call": {}}), "data_type", "`function_call`: write it as"),
@@ -111,11 +111,15 @@ def test_arguments_are_an_object_or_a_string_that_holds_one(arguments: object) -
         ),
     ],
 )
-def test_a_call_that_is_misshapen_or_misplaced_is_refused(row: Any, code: str, says: str) -> None:  # noqa: ANN401
+def test_a_call_that_is_misshapen_or_misplaced_is_refused(
+    row: Any,  # noqa: ANN401
+    code: str,
+    expected: str,
+) -> None:
     row = row if "input" in row or row["messages"][-1]["role"] == "assistant" else closed(row)
     message = refusal(jsonl(row))
 
-    assert says in message
+    assert expected in message
     assert f"({code})" in message
 
 
@@ -142,9 +146,9 @@ def test_a_call_without_its_tool_and_a_result_without_its_call_are_pointed_out(
     row: object, warnings: list[str] | int
 ) -> None:
     kinds = {1: ["undeclared_tool"], 2: ["result_without_call"]}
-    wanted = kinds[warnings] if isinstance(warnings, int) else warnings
+    expected = kinds[warnings] if isinstance(warnings, int) else warnings
 
-    assert [code for code in warned(row) if code != "repeated_role"] == wanted
+    assert [code for code in warned(row) if code != "repeated_role"] == expected
 
 
 def test_reasoning_counts_as_text_and_is_looked_at() -> None:

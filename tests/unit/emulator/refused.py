@@ -29,17 +29,17 @@ async def check(azure: Inside, rows: Iterable[Refusal]) -> None:
     wrong, before = [], azure.fabric.state.rows()
     for row in rows:
         path = row.path if row.path.startswith("/") else f"{PROVIDERS}/{row.path}"
-        sent = {"json": row.body} if row.body is not None else {}
+        content = {"json": row.body} if row.body is not None else {}
         query = dict(httpx.URL(path).params) | {"api-version": row.version}
-        answer = await azure.arm.request(row.method, path, params=query, **sent)
-        if not _fits(row, answer):
-            wrong.append((row, answer.status_code, answer.text))
+        response = await azure.arm.request(row.method, path, params=query, **content)
+        if not _fits(row, response):
+            wrong.append((row, response.status_code, response.text))
     assert not wrong, wrong
     assert azure.fabric.state.rows() == before
 
 
-def _fits(row: Refusal, answer: httpx.Response) -> bool:
-    error = answer.json().get("error", {}) if answer.content else {}
-    return (answer.status_code, error.get("code")) == (row.status, row.code) and row.words in str(
+def _fits(row: Refusal, response: httpx.Response) -> bool:
+    error = response.json().get("error", {}) if response.content else {}
+    return (response.status_code, error.get("code")) == (row.status, row.code) and row.words in str(
         error
     )

@@ -17,7 +17,7 @@ SAVE, STOP = DirectiveKind.CHECKPOINT_AND_STOP, DirectiveKind.STOP
 GOING = {"joined": 2, "generation": 1}
 
 
-def attempt(state: AttemptState, **more: object) -> AttemptFacts:
+def attempt(state: AttemptState, **changes: object) -> AttemptFacts:
     """Return the facts of a job's second attempt, on two machines."""
     facts = AttemptFacts(
         state=state,
@@ -28,22 +28,22 @@ def attempt(state: AttemptState, **more: object) -> AttemptFacts:
         region="westus3",
         instance_count=2,
     )
-    return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
+    return replace(facts, **changes)  # type: ignore[arg-type]  # a table's rows
 
 
 def waits(position: int | None, code: WaitReason) -> QueueStanding:
     return QueueStanding(since=NOW, position=position, code=code, why="it is full")
 
 
-def over(outcome: Outcome, **more: object) -> AttemptFacts:
-    return replace(attempt(TERMINATING), outcome=outcome, **more)  # type: ignore[arg-type]  # a row
+def over(outcome: Outcome, **changes: object) -> AttemptFacts:
+    return replace(attempt(TERMINATING), outcome=outcome, **changes)  # type: ignore[arg-type]  # a row
 
 
-def job(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
-    facts = JobFacts(state=state, since=NOW, total_steps=120, next_offering=NEXT, attempt=tried)
-    return replace(facts, **more)  # type: ignore[arg-type]  # a table's rows
+def job(state: JobState, attempt_: AttemptFacts | None = None, **changes: object) -> JobFacts:
+    facts = JobFacts(state=state, since=NOW, total_steps=120, next_offering=NEXT, attempt=attempt_)
+    return replace(facts, **changes)  # type: ignore[arg-type]  # a table's rows
 
 
-def trained(state: JobState, tried: AttemptFacts | None = None, **more: object) -> JobFacts:
+def trained(state: JobState, attempt_: AttemptFacts | None = None, **changes: object) -> JobFacts:
     """Such a job that has done 50 steps and committed 40 of them."""
-    return job(state, tried, has_trained=True, **{"step": 50, "checkpoint_step": 40} | more)
+    return job(state, attempt_, has_trained=True, **{"step": 50, "checkpoint_step": 40} | changes)

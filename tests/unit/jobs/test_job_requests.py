@@ -37,8 +37,8 @@ def parse(body: bytes) -> JobRequest:
         raise validation.member_error(JobRequest, error.errors()) from None
 
 
-def request_with(**more: object) -> JobRequest:
-    return parse(json.dumps(LEAST | more).encode())
+def request_with(**members: object) -> JobRequest:
+    return parse(json.dumps(LEAST | members).encode())
 
 
 def preferring(beta: object = None, **options: object) -> dict[str, Any]:
@@ -46,14 +46,14 @@ def preferring(beta: object = None, **options: object) -> dict[str, Any]:
     return {"method": {"type": "dpo", "dpo": hyper | options}}
 
 
-def refusal(**more: object) -> InvalidRequest:
+def refusal(**members: object) -> InvalidRequest:
     with pytest.raises(InvalidRequest) as caught:
-        everything_of(more)
+        everything_of(members)
     return caught.value
 
 
-def everything_of(more: dict[str, Any]) -> tuple[Hyperparameters, Training]:
-    request = request_with(**more)
+def everything_of(members: dict[str, Any]) -> tuple[Hyperparameters, Training]:
+    request = request_with(**members)
     return hyperparameters_of(request), training_of(request)
 
 
@@ -81,9 +81,9 @@ def test_jobs_on_cpus_train_in_fp32_unless_they_name_a_precision(
 ) -> None:
     request = request_with(training={"packing": True, **named})
 
-    found = with_default_precision(request, accelerator).training
+    training = with_default_precision(request, accelerator).training
 
-    assert (found.precision, found.packing) == (used, True)
+    assert (training.precision, training.packing) == (used, True)
     assert request.training.precision == named.get("precision", "bf16"), "a copy is changed"
 
 
@@ -112,10 +112,10 @@ def test_null_is_the_same_as_left_out() -> None:
 
 def test_hyperparameters_are_taken_from_either_place() -> None:
     method = {"type": "supervised", "supervised": {"hyperparameters": {"n_epochs": 3}}}
-    old = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
+    values = {"n_epochs": 2, "batch_size": "auto", "learning_rate_multiplier": 2}
 
     assert hyperparameters_of(request_with(method=method)).n_epochs == 3
-    assert hyperparameters_of(request_with(hyperparameters=old)) == Hyperparameters(
+    assert hyperparameters_of(request_with(hyperparameters=values)) == Hyperparameters(
         n_epochs=2, learning_rate_multiplier=2.0
     )
 
@@ -173,11 +173,15 @@ def test_the_alpha_of_an_adapter_is_twice_its_rank_unless_told() -> None:
 
 
 def test_what_saves_memory_is_off_unless_asked_for() -> None:
-    told: dict[str, Any] = {"train_last_n_layers": 2, "train_embeddings": False, "loss_chunk": 512}
-    saving = training_of(request_with(training={**told, "offload": "optimizer"}))
+    options: dict[str, Any] = {
+        "train_last_n_layers": 2,
+        "train_embeddings": False,
+        "loss_chunk": 512,
+    }
+    saving = training_of(request_with(training={**options, "offload": "optimizer"}))
 
     assert training_of(request_with()).options == TrainingOptions().options
-    assert saving.options == TrainingOptions(**told, offload="optimizer").options
+    assert saving.options == TrainingOptions(**options, offload="optimizer").options
 
 
 PYTHON_GRADER = {"type": "python", "source": "x"}
@@ -222,17 +226,17 @@ def learning(**options: object) -> dict[str, Any]:
 
 
 def resolved(**options: object) -> Reinforcement:
-    found = training_of(request_with(method=learning(**options))).reinforcement
-    assert found is not None
-    return found
+    settings = training_of(request_with(method=learning(**options))).reinforcement
+    assert settings is not None
+    return settings
 
 
 def test_who_gives_a_grader_only_gets_the_usual_of_everything() -> None:
-    found = resolved()
+    settings = resolved()
 
-    assert json.loads(found.grader) == GRADER
-    assert found == Reinforcement(
-        algorithm="grpo", grader=found.grader, answers=8, max_answer_tokens=0
+    assert json.loads(settings.grader) == GRADER
+    assert settings == Reinforcement(
+        algorithm="grpo", grader=settings.grader, answers=8, max_answer_tokens=0
     )
 
 
@@ -243,7 +247,7 @@ def test_each_algorithm_has_a_leash_of_its_own(algorithm: str, beta: float) -> N
 
 
 def test_every_option_of_reinforcement_is_taken() -> None:
-    ours = {
+    options = {
         "algorithm": "ppo",
         "answers": 2,
         "max_answer_tokens": 64,
@@ -258,20 +262,20 @@ def test_every_option_of_reinforcement_is_taken() -> None:
         "replay_max_age": 10,
     }
 
-    found = vars(resolved(**ours))
+    parsed = vars(resolved(**options))
 
-    assert {name: found[name] for name in ours} == ours
+    assert {name: parsed[name] for name in options} == options
 
 
 def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
     hyper = {"batch_size": 4, "n_epochs": 2, "learning_rate_multiplier": 2.0}
-    more = {
+    also_taken = {
         "compute_multiplier": 0.5,
         "eval_interval": 7,
         "eval_samples": "auto",
         "reasoning_effort": "default",
     }
-    request = request_with(method=learning(hyperparameters=hyper | more))
+    request = request_with(method=learning(hyperparameters=hyper | also_taken))
 
     training = training_of(request)
 
@@ -279,8 +283,8 @@ def test_openais_hyperparameters_are_taken_where_its_clients_put_them() -> None:
     assert training.eval_steps == 7
     assert training.reinforcement is not None
     assert training.reinforcement.answers == 4
-    ours = request_with(method=learning(), training={"eval_steps": 5})
-    assert training_of(ours).eval_steps == 5
+    own_form = request_with(method=learning(), training={"eval_steps": 5})
+    assert training_of(own_form).eval_steps == 5
 
 
 SCHEMA = JobRequest.model_json_schema()
@@ -295,26 +299,26 @@ MEMBERS = [
 def test_each_option_is_described_in_one_noun_phrase(
     owner: str, name: str, member: dict[str, Any]
 ) -> None:
-    said = member.get("description", "")
+    description = member.get("description", "")
 
-    assert said.endswith("."), f"{owner}.{name} has no docstring"
-    assert "\n" not in said
-    assert len(said) <= 100
+    assert description.endswith("."), f"{owner}.{name} has no docstring"
+    assert "\n" not in description
+    assert len(description) <= 100
 
 
 def test_what_a_job_and_the_trainer_both_default_is_equal() -> None:
-    asked = ReinforcementRequest(grader={})
+    requested = ReinforcementRequest(grader={})
     used = trainers.Reinforcement(algorithm="grpo", grader="{}", answers=8, max_answer_tokens=1)
     shared = ("temperature", "top_p", "clip", "steps_per_rollout", "replay_share")
 
-    assert {n: getattr(asked, n) for n in shared} == {n: getattr(used, n) for n in shared}
+    assert {n: getattr(requested, n) for n in shared} == {n: getattr(used, n) for n in shared}
     assert vars(MixRequest()) == vars(trainers.Mix())
     assert vars(CurriculumRequest(until_step=5)) == vars(trainers.Curriculum(until_step=5))
     assert CHECKPOINTS_KEPT == trainers.CHECKPOINTS_KEPT
 
 
 def test_a_stored_request_reads_as_it_was_written() -> None:
-    asked = JobRequest(model="m", training_file="file-1")
+    request = JobRequest(model="m", training_file="file-1")
 
-    assert JobRequest.model_validate_json(asked.model_dump_json()) == asked
-    assert set(asked.model_dump()) >= set(JobPatch.model_fields)
+    assert JobRequest.model_validate_json(request.model_dump_json()) == request
+    assert set(request.model_dump()) >= set(JobPatch.model_fields)

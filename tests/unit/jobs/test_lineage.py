@@ -43,8 +43,8 @@ def test_a_checkpoint_is_named_by_its_job_and_step(suffix: str, step: int) -> No
         assert lineage.source(checkpoint) == ModelSource(JOB, step)
         assert lineage.without_step(checkpoint) == name
         assert lineage.source(name) == ModelSource(JOB)
-    made = lineage.model_name(lineage.checkpoint_name(model, step), PROJECT, None, "ftjob-03")
-    assert made == f"ft:a/b:{PROJECT}::ftjob-03", "the line keeps its base"
+    child_name = lineage.model_name(lineage.checkpoint_name(model, step), PROJECT, None, "ftjob-03")
+    assert child_name == f"ft:a/b:{PROJECT}::ftjob-03", "the line keeps its base"
 
 
 @pytest.mark.parametrize("step", ["", "-1", "07", "1.0", "1\n", "9999999999"])

@@ -206,34 +206,34 @@ TOLD: dict[str, JobFacts] = {  # what is told, with its phase and code: of what
 }
 
 
-@pytest.mark.parametrize(("words", "facts"), TOLD.items(), ids=lambda v: str(v)[:60])
-def test_a_job_is_told_in_one_sentence(words: str, facts: JobFacts) -> None:
-    told = status_message(facts)
+@pytest.mark.parametrize(("expected", "facts"), TOLD.items(), ids=lambda v: str(v)[:60])
+def test_a_job_is_told_in_one_sentence(expected: str, facts: JobFacts) -> None:
+    status = status_message(facts)
 
-    assert f"{told.phase}/{told.code}: {told.message}" == words
+    assert f"{status.phase}/{status.code}: {status.message}" == expected
 
 
 def test_whatever_meets_is_told_in_whole_sentences() -> None:
     """Also what only a race can bring together: a look never finds a job without a story."""
-    tried: list[AttemptFacts | None] = [None]
+    attempts: list[AttemptFacts | None] = [None]
     for state, halted in product(AttemptState, (None, SAVE, STOP)):
         outcomes = tuple(Outcome) if state in ATTEMPT_ENDING else (None,)
-        tried += [
+        attempts += [
             attempt(state, outcome=o, generation=g, halt_kind=halted)
             for o in outcomes
             for g in (0, 1)
         ]
     yes_or_no = (False, True)
-    everything = product(JobState, tried, yes_or_no, yes_or_no, yes_or_no)
+    everything = product(JobState, attempts, yes_or_no, yes_or_no, yes_or_no)
 
     for job_state, newest, cancel, pause, has_trained in everything:
         facts = job(job_state, newest, cancel_requested=cancel, pause_requested=pause)
-        told = status_message(replace(facts, has_trained=has_trained))
+        status = status_message(replace(facts, has_trained=has_trained))
 
-        assert told.phase
-        assert told.message.endswith(".")
-        assert told.message[0] == told.message[0].upper()
-        assert (told.phase == "done") == (job_state in JOB_TERMINAL)
+        assert status.phase
+        assert status.message.endswith(".")
+        assert status.message[0] == status.message[0].upper()
+        assert (status.phase == "done") == (job_state in JOB_TERMINAL)
 
 
 def test_an_attempt_that_goes_on_has_no_reason_to_have_ended() -> None:
@@ -241,13 +241,13 @@ def test_an_attempt_that_goes_on_has_no_reason_to_have_ended() -> None:
 
 
 def test_a_refusal_is_told_with_azures_own_words() -> None:
-    told = why_ended(Outcome.NO_CAPACITY, "AllocationFailed: no room")
+    message = why_ended(Outcome.NO_CAPACITY, "AllocationFailed: no room")
 
-    assert told == "Azure had no room: AllocationFailed: no room."
+    assert message == "Azure had no room: AllocationFailed: no room."
 
 
-def one(tried: AttemptFacts, **more: object) -> AttemptFacts:
-    return replace(tried, instance_count=1, **more)  # type: ignore[arg-type]  # a table's rows
+def one(attempt_: AttemptFacts, **changes: object) -> AttemptFacts:
+    return replace(attempt_, instance_count=1, **changes)  # type: ignore[arg-type]  # a table's rows
 
 
 ONE_MACHINE: dict[str, JobFacts] = {
@@ -284,14 +284,14 @@ def test_one_machine_is_told_of_in_the_singular(message: str, facts: JobFacts) -
 
 
 @pytest.mark.parametrize(
-    ("members", "who"), [(0, "on 3 machines"), (2, "on 2 of 3 machines"), (3, "on 3 machines")]
+    ("members", "subject"), [(0, "on 3 machines"), (2, "on 2 of 3 machines"), (3, "on 3 machines")]
 )
 def test_an_elastic_job_is_said_to_train_on_fewer_machines_only_while_it_does(
-    members: int, who: str
+    members: int, subject: str
 ) -> None:
     facts = trained(RUNNING, attempt(ACTIVE, instance_count=3, members=members, **GOING))
 
-    assert f"{who} of {WHERE}" in status_message(facts).message
+    assert f"{subject} of {WHERE}" in status_message(facts).message
 
 
 ASKED, LET_GO = NOW + timedelta(minutes=5), NOW + timedelta(minutes=3)
@@ -316,14 +316,14 @@ WAITS = [
 def test_who_waits_for_machines_is_told_since_when_and_until_when(
     facts: JobFacts, since: datetime | None, next_try_at: datetime | None
 ) -> None:
-    told = status_message(facts)
+    status = status_message(facts)
 
-    assert (told.since, told.next_try_at) == (since, next_try_at)
+    assert (status.since, status.next_try_at) == (since, next_try_at)
 
 
 def test_who_needs_help_waits_no_less() -> None:
     stuck = job(QUEUED, waits_for="Azure has no room.", asks_again_at=ASKED, help_wanted="Help.")
 
-    told = status_message(stuck)
+    status = status_message(stuck)
 
-    assert (told.code, told.since, told.next_try_at) == ("needs_help", NOW, ASKED)
+    assert (status.code, status.since, status.next_try_at) == ("needs_help", NOW, ASKED)

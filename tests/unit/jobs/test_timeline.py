@@ -64,7 +64,7 @@ def test_a_whole_life_has_no_gap() -> None:
 
 
 @pytest.mark.parametrize(
-    ("moves", "shown"),
+    ("moves", "expected"),
     [
         ({s: MOVES[s] for s in (PENDING, PROVISIONING)}, [("allocate", 1, None)]),
         ({PENDING: MOVES[PENDING], ENDED: MOVES[PROVISIONING]}, []),
@@ -76,9 +76,9 @@ def test_a_whole_life_has_no_gap() -> None:
     ids=["goes on", "ended before launch", "refused"],
 )
 def test_an_attempt_that_has_not_trained_shows_what_it_came_to(
-    moves: dict[AttemptState, datetime], shown: list[tuple[str, float, float | None]]
+    moves: dict[AttemptState, datetime], expected: list[tuple[str, float, float | None]]
 ) -> None:
-    assert entries(moves, [], []) == [("create", 0, 1), *shown]
+    assert entries(moves, [], []) == [("create", 0, 1), *expected]
 
 
 def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> None:
@@ -87,17 +87,17 @@ def test_the_same_work_of_two_nodes_is_one_entry_and_done_again_another() -> Non
         node(("load", 125, 160), ("load", 299, 305)),
     ]
 
-    found = [e for e in entries({}, [], nodes) if e[0] == "load"]
+    loads = [e for e in entries({}, [], nodes) if e[0] == "load"]
 
-    assert found == [("load", 121, 160), ("load", 299, 310)]
+    assert loads == [("load", 121, 160), ("load", 299, 310)]
 
 
 def test_what_the_machines_measure_themselves_is_not_guessed() -> None:
     nodes = [node(("vm_boot", 62, 80), ("join", 90, 110), ("wait_for_nodes", 111, 119))]
 
-    found = entries(MOVES, [WORLD], nodes)
+    timeline = entries(MOVES, [WORLD], nodes)
 
-    assert [e for e in found if e[0] in ("boot", "wait_for_nodes")] == [
+    assert [e for e in timeline if e[0] in ("boot", "wait_for_nodes")] == [
         ("boot", 62, 80),
         ("wait_for_nodes", 111, 119),
     ]
@@ -114,11 +114,11 @@ def test_a_generation_after_another_trains_on_its_own_time() -> None:
     )
     nodes = [node(("first_step", 190, 195), ("first_step", 300, 301))]
 
-    found = entries(
+    timeline = entries(
         {s: MOVES[s] for s in (PENDING, PROVISIONING, STARTING)}, [first, second], nodes
     )
 
-    assert [e for e in found if e[0] in ("train", "stop")] == [
+    assert [e for e in timeline if e[0] in ("train", "stop")] == [
         ("train", 190, 250),
         ("stop", 250, 260),
         ("train", 300, None),
@@ -128,10 +128,10 @@ def test_a_generation_after_another_trains_on_its_own_time() -> None:
 def test_nothing_trained_that_was_told_to_stop_while_it_loaded() -> None:
     halted = replace(WORLD, halted_at=START + timedelta(seconds=180), halt_kind=DirectiveKind.STOP)
 
-    found = entries(MOVES, [halted], [node(("load", 121, 190), ("first_step", 190, 195))])
+    timeline = entries(MOVES, [halted], [node(("load", 121, 190), ("first_step", 190, 195))])
 
-    assert "train" not in [name for name, _, _ in found]
-    assert ("stop", 180, 500) in found
+    assert "train" not in [name for name, _, _ in timeline]
+    assert ("stop", 180, 500) in timeline
 
 
 def test_every_name_has_a_title_whatever_its_clock_says() -> None:
@@ -144,11 +144,11 @@ REPORTED = {"step": 134, "loss": 1.5, "reward": 0.2, "seconds_per_step": 0.5, "v
 
 
 def test_the_committed_model_counts_where_the_reports_ended_before_it() -> None:
-    shown = with_committed(REPORTED, 256, is_over=True, valid_loss=0.9)
+    progress = with_committed(REPORTED, 256, is_over=True, valid_loss=0.9)
 
-    assert shown["step"] == 256
-    assert (shown["loss"], shown["reward"], shown["valid_loss"]) == (None, None, 0.9)
-    assert shown["seconds_per_step"] == 0.5
+    assert progress["step"] == 256
+    assert (progress["loss"], progress["reward"], progress["valid_loss"]) == (None, None, 0.9)
+    assert progress["seconds_per_step"] == 0.5
 
 
 def test_a_job_that_goes_on_keeps_its_figures_until_the_next_report() -> None:

@@ -34,14 +34,14 @@ def test_no_word_of_the_table_is_cut_at_80_columns() -> None:
 
     DemoView(Console(file=text, width=80)).print_attempts(job, [ATTEMPT], job)
 
-    for whole in (
+    for phrase in (
         "2 x Standard_ND96amsr_A100_v4",
         "evicted: 1 of 2 instances",
         "1056 to 1120",
         "0.0350",
         "0.2957",
     ):
-        assert whole in text.getvalue()
+        assert phrase in text.getvalue()
     assert max(len(line.rstrip()) for line in text.getvalue().splitlines()) <= 80
 
 

@@ -45,9 +45,9 @@ PUBLISHED = {
 
 
 def shape(name: str) -> Architecture:
-    known = lookup(name)
-    assert known is not None, name
-    return Architecture.from_config(known.config)
+    architecture = lookup(name)
+    assert architecture is not None, name
+    return Architecture.from_config(architecture.config)
 
 
 @pytest.mark.parametrize("name", PUBLISHED)
@@ -58,13 +58,13 @@ def test_the_parameters_of_catalogued_models_are_those_published(name: str) -> N
 @pytest.mark.parametrize("name", ["meta-llama/Llama-3.1-8B-Instruct", "Qwen/Qwen3-0.6B"])
 def test_all_layers_with_embedding_and_head_are_the_whole_model(name: str) -> None:
     arch = shape(name)
-    last = TrainingOptions(train_last_n_layers=1, train_embeddings=False)
+    options = TrainingOptions(train_last_n_layers=1, train_embeddings=False)
     layers = TrainingOptions(train_last_n_layers=arch.layers)
     head = 0 if arch.tied else arch.embedding_parameters
 
     assert trained_parameters(arch, TrainingOptions()) == PUBLISHED[name]
     assert trained_parameters(arch, layers) == PUBLISHED[name]
-    assert trained_parameters(arch, last) == arch.layer_parameters + head + arch.hidden_size
+    assert trained_parameters(arch, options) == arch.layer_parameters + head + arch.hidden_size
 
 
 def test_every_entry_has_a_shape_a_context_and_a_licence_and_one_name() -> None:
@@ -110,14 +110,14 @@ def test_adapters_of_fused_matrices_are_counted_by_the_matrices_that_there_are(
 
 def test_attention_that_writes_down_every_pair_needs_memory_with_the_square_of_the_length() -> None:
     def activations(name: str, seq_len: int) -> int:
-        found = estimate(
+        needs = estimate(
             shape(name),
             MicroStep(samples=1, seq_len=seq_len),
             zero_stage=1,
             world=1,
             options=TrainingOptions(lora=Lora(rank=8, alpha=16, dropout=0.0)),
         )
-        return found.activations
+        return needs.activations
 
     gemma, llama = "google/gemma-2-9b", "meta-llama/Llama-3.1-8B"
     assert activations(llama, 8192) == 4 * activations(llama, 2048)
@@ -125,11 +125,11 @@ def test_attention_that_writes_down_every_pair_needs_memory_with_the_square_of_t
 
 
 def test_embeddings_narrower_than_the_layers_are_refused() -> None:
-    known = lookup("facebook/opt-125m")
-    assert known is not None
+    architecture = lookup("facebook/opt-125m")
+    assert architecture is not None
 
     with pytest.raises(InvalidRequest, match="word_embed_proj_dim"):
-        Architecture.from_config(known.config | {"word_embed_proj_dim": 512})
+        Architecture.from_config(architecture.config | {"word_embed_proj_dim": 512})
 
 
 @pytest.mark.parametrize(

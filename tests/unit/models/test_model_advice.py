@@ -16,9 +16,9 @@ async def refusal(store: MemoryStore, name: str) -> str:
 
 
 async def test_without_any_staged_model_a_refusal_says_how_to_stage_one() -> None:
-    said = await refusal(MemoryStore(), "gpt-0")
+    message = await refusal(MemoryStore(), "gpt-0")
 
-    assert said == (
+    assert message == (
         "Model 'gpt-0' is not staged here. No base model is staged. "
         "To stage a model: python -m rekindle.stage --name NAME DIR"
     )
@@ -29,38 +29,38 @@ async def test_a_refusal_names_the_models_that_are_staged_and_no_other() -> None
     for number in range(7):
         await stage(store, f"acme/model-{number}")
 
-    said = await refusal(store, "gpt-0")
+    message = await refusal(store, "gpt-0")
 
-    assert "Use acme/model-0, " in said
-    assert "acme/model-4 and 2 more (GET /v1/models)" in said
-    assert "tiny-llama" not in said
+    assert "Use acme/model-0, " in message
+    assert "acme/model-4 and 2 more (GET /v1/models)" in message
+    assert "tiny-llama" not in message
 
 
 async def test_a_model_whose_head_is_broken_is_not_among_those_to_use() -> None:
     store = MemoryStore()
     await stage(store, "acme/good")
-    where = models.container("acme/broken")
-    await store.create_container(where)
-    await store.write(where, models.HEAD, b"{}")
+    container = models.container("acme/broken")
+    await store.create_container(container)
+    await store.write(container, models.HEAD, b"{}")
 
-    said = await refusal(store, "acme/broken")
+    message = await refusal(store, "acme/broken")
 
-    assert "is staged incorrectly" in said
-    assert "Use acme/good. To stage a model" in said
+    assert "is staged incorrectly" in message
+    assert "Use acme/good. To stage a model" in message
 
 
 async def test_a_base_model_is_known_once_its_head_says_that_name() -> None:
-    store, where = MemoryStore(), models.container("m")
-    await store.create_container(where)
+    store, container = MemoryStore(), models.container("m")
+    await store.create_container(container)
     nothing = await models.find_base_model(store, "m")
     await stage(store, "another")
     head, _ = await store.read(models.container("another"), models.HEAD)
-    await store.write(where, models.HEAD, head)
+    await store.write(container, models.HEAD, head)
 
     assert (nothing, await models.find_base_model(store, "m")) == (None, None)
-    found = await models.find_base_model(store, "another")
-    assert found is not None
-    assert found.name == "another"
+    base_model = await models.find_base_model(store, "another")
+    assert base_model is not None
+    assert base_model.name == "another"
 
 
 INDEX = "model.safetensors.index.json"
@@ -71,7 +71,7 @@ def shards(*numbers: int, count: int = 3) -> set[str]:
 
 
 @pytest.mark.parametrize(
-    ("files", "why"),
+    ("files", "reason"),
     [
         ({"model.safetensors"}, ""),
         ({INDEX, *shards(1, 2, 3)}, ""),
@@ -85,6 +85,6 @@ def shards(*numbers: int, count: int = 3) -> set[str]:
         ({"model.safetensors", "adapter_config.json"}, "makes it an adapter"),
     ],
 )
-def test_a_staged_model_that_lacks_a_file_says_which(files: set[str], why: str) -> None:
-    assert missing_files(files).endswith(why) if not why else why in missing_files(files)
-    assert bool(missing_files(files)) == bool(why)
+def test_a_staged_model_that_lacks_a_file_says_which(files: set[str], reason: str) -> None:
+    assert missing_files(files).endswith(reason) if not reason else reason in missing_files(files)
+    assert bool(missing_files(files)) == bool(reason)

@@ -53,16 +53,16 @@ def having(**tensors: torch.Tensor) -> Callable[[Weights], Weights]:
 
 
 def test_of_a_whole_model_sharded_or_not_nothing_is_said(whole: Path, folder: Path) -> None:
-    found = check_model(whole)
+    report = check_model(whole)
 
-    assert (found.faults, found.warnings) == ([], [])
+    assert (report.faults, report.warnings) == ([], [])
 
     make.shard(folder)
     assert check_model(folder).faults == []
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         (without(Q), f"1 tensor .* would be random: {Q}. Copy the whole model"),
         (without(EMBEDDING), f"would be random: .*{EMBEDDING}"),
@@ -92,15 +92,15 @@ def test_of_a_whole_model_sharded_or_not_nothing_is_said(whole: Path, folder: Pa
     ],
 )
 def test_weights_that_are_not_the_models_are_refused_by_name(
-    change: Callable[[Weights], Weights], says: str, folder: Path
+    change: Callable[[Weights], Weights], expected: str, folder: Path
 ) -> None:
     make.rewrite(folder, change)
 
-    assert re_found(says, refusal(folder))
+    assert re_found(expected, refusal(folder))
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "expected"),
     [
         ({"num_hidden_layers": 2}, "9 tensors have no place in the architecture"),
         ({"num_hidden_layers": 4}, "9 tensors .* would be random: model.layers.3"),
@@ -124,15 +124,15 @@ def test_weights_that_are_not_the_models_are_refused_by_name(
     ],
 )
 def test_a_configuration_of_another_model_is_refused(
-    members: dict[str, object], says: str, folder: Path
+    members: dict[str, object], expected: str, folder: Path
 ) -> None:
     make.set_members(folder / "config.json", **members)
 
-    assert re_found(says, refusal(folder))
+    assert re_found(expected, refusal(folder))
 
 
 @pytest.mark.parametrize(
-    ("name", "says"),
+    ("name", "expected"),
     [
         ("adapter_config.json", "belongs to a PEFT adapter.*merge_and_unload"),
         ("adapter_model.safetensors", "belongs to a PEFT adapter"),
@@ -146,10 +146,12 @@ def test_a_configuration_of_another_model_is_refused(
         ("model.pt", "model.pt is a pickle"),
     ],
 )
-def test_what_is_no_part_of_a_model_is_refused_by_name(name: str, says: str, folder: Path) -> None:
+def test_what_is_no_part_of_a_model_is_refused_by_name(
+    name: str, expected: str, folder: Path
+) -> None:
     (folder / name).write_text("{}") if "." in name else (folder / name).mkdir()
 
-    assert re_found(says, check_model(folder).faults[0])
+    assert re_found(expected, check_model(folder).faults[0])
 
 
 def absent(folder: Path) -> None:
@@ -220,7 +222,7 @@ def lfs_tokenizer(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "expected"),
     [
         (absent, f"{INDEX} names {SECOND}, absent from the folder"),
         (misplaced, f"places model.layers.7.mlp.up_proj.weight in {FIRST}, which lacks it"),
@@ -257,11 +259,11 @@ def lfs_tokenizer(folder: Path) -> None:
     ],
 )
 def test_a_folder_that_cannot_be_a_model_is_refused(
-    damage: Callable[[Path], object], says: str, folder: Path
+    damage: Callable[[Path], object], expected: str, folder: Path
 ) -> None:
     damage(folder)
 
-    assert re_found(says, check_model(folder).faults[0])
+    assert re_found(expected, check_model(folder).faults[0])
 
 
 def test_special_tokens_that_would_get_new_ids_need_rows(folder: Path) -> None:
@@ -274,20 +276,20 @@ def test_special_tokens_that_would_get_new_ids_need_rows(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("change", "says"),
+    ("change", "expected"),
     [
         (lambda w: {n: t.double() for n, t in w.items()}, "of type F64"),
         (having(v_head__summary__weight=torch.ones(1, 128)), "tensors of other tasks are dropped"),
     ],
 )
 def test_odd_weights_that_train_are_told(
-    change: Callable[[Weights], Weights], says: str, folder: Path
+    change: Callable[[Weights], Weights], expected: str, folder: Path
 ) -> None:
     make.rewrite(folder, change)
-    found = check_model(folder)
+    report = check_model(folder)
 
-    assert found.faults == []
-    assert re_found(says, found.warnings[0])
+    assert report.faults == []
+    assert re_found(expected, report.warnings[0])
 
 
 def ending_otherwise(folder: Path) -> None:
@@ -296,7 +298,7 @@ def ending_otherwise(folder: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("damage", "says"),
+    ("damage", "expected"),
     [
         (lambda f: (f / "chat_template.jinja").unlink(), "no chat template"),
         (lambda f: make.add_token(f, "<image_soft_token>", 1024), "texts must not hold it"),
@@ -305,13 +307,13 @@ def ending_otherwise(folder: Path) -> None:
     ],
 )
 def test_odd_folders_that_train_are_told(
-    damage: Callable[[Path], object], says: str, folder: Path
+    damage: Callable[[Path], object], expected: str, folder: Path
 ) -> None:
     damage(folder)
-    found = check_model(folder)
+    report = check_model(folder)
 
-    assert found.faults == []
-    assert re_found(says, found.warnings[0])
+    assert report.faults == []
+    assert re_found(expected, report.warnings[0])
 
 
 @pytest.mark.parametrize(
@@ -340,9 +342,9 @@ def test_without_torch_headers_are_checked_and_a_warning_says_what_was_not(
     )
     make.rewrite(folder, without(Q))
 
-    told = told_without_torch(folder, tmp_path)
-    assert told["faults"] == []
-    assert "transformers is not installed" in told["warnings"][-1]
+    report = told_without_torch(folder, tmp_path)
+    assert report["faults"] == []
+    assert "transformers is not installed" in report["warnings"][-1]
 
     cut_short(folder)
     assert "was cut short" in told_without_torch(folder, tmp_path)["faults"][0]
@@ -352,9 +354,9 @@ def told_without_torch(folder: Path, path: Path) -> dict[str, list[str]]:
     """Return what the program prints if its import of ``transformers`` from ``path`` fails."""
     command = [sys.executable, "-m", "trainer.check_model", str(folder)]
     env = {**os.environ, "PYTHONPATH": str(path)}  # noqa: TID251 - a child's environment
-    ended = subprocess.run(command, env=env, capture_output=True, check=True)
-    told: dict[str, list[str]] = json.loads(ended.stdout)
-    return told
+    result = subprocess.run(command, env=env, capture_output=True, check=True)
+    report: dict[str, list[str]] = json.loads(result.stdout)
+    return report
 
 
 def re_found(pattern: str, text: str) -> bool:

@@ -33,32 +33,36 @@ RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=
 
 
 def test_a_running_attempt_keeps_what_its_end_may_cost() -> None:
-    found = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
+    standing = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
 
-    assert [found.spent, found.reserved, found.remaining] == [Decimal(30), Decimal(20), Decimal(50)]
+    assert [standing.spent, standing.reserved, standing.remaining] == [
+        Decimal(30),
+        Decimal(20),
+        Decimal(50),
+    ]
 
 
 def test_the_end_is_kept_of_all_machines_that_run_or_may_come() -> None:
-    ordered, more = replace(RUNS, billed=0, known=0), replace(RUNS, billed=3, known=3)
+    ordered, larger = replace(RUNS, billed=0, known=0), replace(RUNS, billed=3, known=3)
 
-    assert [hold.reserve(EVEN) for hold in (ordered, RUNS, more)] == [20, 20, 30]
-    assert budget_standing(Decimal(100), Decimal(0), [ordered, more], NOW, EVEN).rate == 50
+    assert [hold.reserve(EVEN) for hold in (ordered, RUNS, larger)] == [20, 20, 30]
+    assert budget_standing(Decimal(100), Decimal(0), [ordered, larger], NOW, EVEN).rate == 50
 
 
 def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save_also_while_it_leaves() -> None:
     small, unknown = replace(RUNS, save_seconds=60.0), RUNS
     longest = replace(RUNS, save_seconds=7200.0)
 
-    kept = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
+    reserves = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
 
-    assert kept == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
+    assert reserves == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
     assert replace(small, is_deleting=True).reserve(EVEN) == replace(
         RUNS, is_deleting=True
     ).reserve(EVEN)
 
     leaves = replace(RUNS, is_deleting=True)
-    found = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
-    assert found.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
+    standing = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
+    assert standing.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
 
 
 def test_machines_that_no_bill_shows_yet_count_from_when_they_were_asked_for() -> None:
@@ -91,25 +95,25 @@ def test_each_threshold_is_told_once_and_the_highest_alone() -> None:
     half = budget_standing(Decimal(100), Decimal(76), [], NOW, EVEN)
     past = budget_standing(Decimal(100), Decimal(101), [], NOW, EVEN)
 
-    assert [reached_threshold(half, told) for told in (0, 50, 75, 90)] == [75, 75, 0, 0]
-    assert [reached_threshold(past, told) for told in (90, CAP_PASSED)] == [CAP_PASSED, 0]
+    assert [reached_threshold(half, last) for last in (0, 50, 75, 90)] == [75, 75, 0, 0]
+    assert [reached_threshold(past, last) for last in (90, CAP_PASSED)] == [CAP_PASSED, 0]
 
 
 def test_nodes_that_hear_nothing_train_on_for_as_long_as_there_is_money() -> None:
     roomy = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, EVEN)
     tight = budget_standing(Decimal(45), Decimal(30), [RUNS], NOW, EVEN)
-    gone = budget_standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
+    standing = budget_standing(Decimal(20), Decimal(30), [RUNS], NOW, EVEN)
 
     assert allowed_silence(roomy, EVEN) == timedelta(minutes=30)
     assert allowed_silence(tight, EVEN) == timedelta(minutes=15)
-    assert allowed_silence(gone, EVEN) == timedelta(0)
+    assert allowed_silence(standing, EVEN) == timedelta(0)
 
-    brief = replace(EVEN, outage=timedelta(minutes=1))
-    much = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, brief)
-    little = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, brief)
-    assert allowed_silence(much, brief) == timedelta(minutes=30)
+    short_outage = replace(EVEN, outage=timedelta(minutes=1))
+    ample = budget_standing(Decimal(100), Decimal(30), [RUNS], NOW, short_outage)
+    little = budget_standing(Decimal("40.2"), Decimal(30), [RUNS], NOW, short_outage)
+    assert allowed_silence(ample, short_outage) == timedelta(minutes=30)
     assert little.remaining == Decimal("10.2") - cost_of(seconds=60 * 31, hourly=Decimal(20))
-    assert timedelta(0) < allowed_silence(little, brief) < timedelta(minutes=1)
+    assert timedelta(0) < allowed_silence(little, short_outage) < timedelta(minutes=1)
 
 
 @given(
@@ -118,7 +122,7 @@ def test_nodes_that_hear_nothing_train_on_for_as_long_as_there_is_money() -> Non
     save=st.floats(0, 1),
     delete=st.floats(0, 1),
     away=st.floats(0, 1),
-    look=st.floats(0, 1),
+    fraction=st.floats(0, 1),
     rise=st.floats(0, 1),
     saves=st.sampled_from([None, 30.0, 300.0, 7200.0]),
 )
@@ -128,7 +132,7 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
     save: float,
     delete: float,
     away: float,
-    look: float,
+    fraction: float,
     rise: float,
     saves: float | None,
 ) -> None:
@@ -138,8 +142,8 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
         BudgetHold(hourly=Decimal(r), machines=1, billed=1, known=1, save_seconds=saves)
         for r in rates
     ]
-    kept = sum((h.reserve(allowance) for h in holds), Decimal(0))
-    spent = Decimal(cap) - kept + Decimal("1e-9")  # the first look at which they must go
+    reserved = sum((h.reserve(allowance) for h in holds), Decimal(0))
+    spent = Decimal(cap) - reserved + Decimal("1e-9")  # the first look at which they must go
     if spent <= 0:
         return
     assert budget_standing(Decimal(cap), spent, holds, NOW, allowance).is_exhausted
@@ -147,7 +151,7 @@ def test_machines_told_to_go_when_money_ends_never_cost_more_than_the_cap(
         allowance.save * save
         + allowance.delete * delete
         + allowance.outage * away
-        + allowance.detection * look
+        + allowance.detection * fraction
     )
     dearer = 1 + allowance.price_rise * Decimal(str(rise))
     bill = spent + cost_of(seconds=takes.total_seconds(), hourly=Decimal(sum(rates))) * dearer
@@ -172,12 +176,12 @@ PRICES = st.decimals(0, 200, places=6)
 
 @st.composite
 def rows(draw: st.DrawFn) -> LedgerRow:
-    began, ended = sorted((draw(MOMENTS), draw(MOMENTS)))
+    started_at, ended_at = sorted((draw(MOMENTS), draw(MOMENTS)))
     return LedgerRow(
         attempt_id="att-1",
         vm_id="vm-1",
-        started_at=began,
-        ended_at=draw(st.sampled_from([ended, None])),
+        started_at=started_at,
+        ended_at=draw(st.sampled_from([ended_at, None])),
         hourly=draw(PRICES),
         on_demand_hourly=draw(PRICES),
     )
@@ -213,28 +217,28 @@ def test_cents_are_rounded_half_to_even() -> None:
 
 @given(st.lists(rows()), MOMENTS, MOMENTS)
 def test_time_never_lowers_what_was_spent(
-    ledger: list[LedgerRow], one: datetime, other: datetime
+    ledger: list[LedgerRow], first: datetime, second: datetime
 ) -> None:
-    earlier, later = sorted((one, other))
+    earlier, later = sorted((first, second))
 
     assert 0 <= machine_cost(ledger, earlier) <= machine_cost(ledger, later)
 
 
 @given(st.lists(rows()), st.lists(rows()), MOMENTS)
 def test_spending_is_additive_over_rows(
-    some: list[LedgerRow], others: list[LedgerRow], now: datetime
+    rows: list[LedgerRow], other_rows: list[LedgerRow], now: datetime
 ) -> None:
-    apart = machine_cost(some, now) + machine_cost(others, now)
+    apart = machine_cost(rows, now) + machine_cost(other_rows, now)
 
-    assert abs(machine_cost(some + others, now) - apart) < Decimal("1e-18")
+    assert abs(machine_cost(rows + other_rows, now) - apart) < Decimal("1e-18")
 
 
 @given(rows(), MOMENTS, MOMENTS)
 def test_splitting_an_interval_changes_nothing(
-    whole: LedgerRow, cut: datetime, now: datetime
+    row: LedgerRow, split_at: datetime, now: datetime
 ) -> None:
-    end = whole.ended_at or now
-    cut = max(whole.started_at, min(cut, end))
-    halves = [replace(whole, ended_at=cut), replace(whole, started_at=cut)]
+    end = row.ended_at or now
+    split_at = max(row.started_at, min(split_at, end))
+    halves = [replace(row, ended_at=split_at), replace(row, started_at=split_at)]
 
-    assert machine_cost(halves, now) == machine_cost([whole], now)
+    assert machine_cost(halves, now) == machine_cost([row], now)

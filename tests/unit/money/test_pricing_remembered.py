@@ -32,27 +32,27 @@ class Listed:
 async def test_an_answer_holds_for_some_minutes_and_for_its_key_only() -> None:
     listed = Listed()
 
-    found = [await listed.after(seconds) for seconds in (0, KEPT, 1)]
+    prices = [await listed.after(seconds) for seconds in (0, KEPT, 1)]
 
-    assert found == ["eastus 1", "eastus 1", "eastus 2"]
+    assert prices == ["eastus 1", "eastus 1", "eastus 2"]
     assert await listed.remembered.get("westus") == "westus 3"
 
 
 async def test_one_of_concurrent_callers_asks() -> None:
     listed = Listed()
 
-    found = await asyncio.gather(*(listed.after(0) for _ in range(50)))
+    prices = await asyncio.gather(*(listed.after(0) for _ in range(50)))
 
-    assert set(found) == {"eastus 1"}
+    assert set(prices) == {"eastus 1"}
 
 
 async def test_concurrent_callers_ask_a_failing_list_once() -> None:
     listed = Listed()
     listed.fails = True
 
-    found = await asyncio.gather(*(listed.after(0) for _ in range(50)), return_exceptions=True)
+    results = await asyncio.gather(*(listed.after(0) for _ in range(50)), return_exceptions=True)
 
-    assert {type(answer) for answer in found} == {PricesUnavailable}
+    assert {type(result) for result in results} == {PricesUnavailable}
     assert listed.asked == 1
 
 
@@ -73,8 +73,8 @@ async def test_an_older_answer_holds_for_an_hour_while_the_list_fails() -> None:
     await listed.after(0)
     listed.fails = True
 
-    found = [await listed.after(seconds) for seconds in (KEPT + 1, MAX_AGE_SECONDS - KEPT - 1)]
+    prices = [await listed.after(seconds) for seconds in (KEPT + 1, MAX_AGE_SECONDS - KEPT - 1)]
 
-    assert found == ["eastus 1", "eastus 1"]
+    assert prices == ["eastus 1", "eastus 1"]
     with pytest.raises(PricesUnavailable, match="503"):
         await listed.after(1)

@@ -49,55 +49,62 @@ def causes(line: ReconciliationLine) -> dict[DifferenceCause, Decimal]:
     return {d.cause: d.amount for d in line.differences}
 
 
-def why(found: BillReconciliation) -> str:
-    return " ".join(d.why for d in found.total.differences)
+def why(reconciliation: BillReconciliation) -> str:
+    return " ".join(d.why for d in reconciliation.total.differences)
 
 
 def test_what_agrees_needs_no_word_and_several_rows_are_one_sum() -> None:
-    found = reconcile([ours("16")], [theirs("16")], TOLD)
+    reconciliation = reconcile([ours("16")], [theirs("16")], TOLD)
 
-    assert found.total == ReconciliationLine(
+    assert reconciliation.total == ReconciliationLine(
         metered=Decimal(16), billed=Decimal(16), differences=()
     )
-    assert found.period == TOLD
+    assert reconciliation.period == TOLD
 
     rows = [theirs("1", "0.5"), theirs("2", "0.25"), theirs("4", category="Storage")]
     assert merge_rows(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
 
 
 def test_disks_network_and_other_meters_are_no_machines() -> None:
-    more = [theirs(*row) for row in (("1", "9", "Storage"), ("2", "9", "Bandwidth"))]
-    found = reconcile([ours("16")], [theirs("16"), *more, theirs("3", "1", "Key Vault")], TOLD)
+    other_meters = [theirs(*row) for row in (("1", "9", "Storage"), ("2", "9", "Bandwidth"))]
+    reconciliation = reconcile(
+        [ours("16")], [theirs("16"), *other_meters, theirs("3", "1", "Key Vault")], TOLD
+    )
 
-    assert causes(found.total) == {
+    assert causes(reconciliation.total) == {
         DifferenceCause.DISKS: 1,
         DifferenceCause.NETWORK: 2,
         DifferenceCause.OTHER: 3,
     }
-    assert "$1.00 is for the machines' disks" in why(found)
+    assert "$1.00 is for the machines' disks" in why(reconciliation)
 
 
 def test_meters_that_run_longer_and_hours_that_cost_more_are_told_apart() -> None:
     longer = reconcile([ours("16", "2")], [theirs("20", "2.5")], TOLD)
     dearer = reconcile([ours("16", "2")], [theirs("18", "2")], TOLD)
-    both = reconcile([ours("16", "2")], [theirs("22.50", "2.5")], TOLD)
+    reconciliation = reconcile([ours("16", "2")], [theirs("22.50", "2.5")], TOLD)
 
     assert causes(longer.total) == {DifferenceCause.TIME: 4}
     assert "Azure billed 30 machine-minutes more" in why(longer)
     assert causes(dearer.total) == {DifferenceCause.PRICE: 2}
     assert "billed more for an hour" in why(dearer)
-    assert causes(both.total) == {DifferenceCause.TIME: Decimal("4.5"), DifferenceCause.PRICE: 2}
+    assert causes(reconciliation.total) == {
+        DifferenceCause.TIME: Decimal("4.5"),
+        DifferenceCause.PRICE: 2,
+    }
     never = reconcile([ours("16", "2")], [], TOLD)
     assert causes(never.total) == {DifferenceCause.TIME: -16}
     assert "Azure billed 120 machine-minutes fewer" in why(never)
 
 
 def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
-    found = reconcile([ours("16", day=TUESDAY)], [theirs("4", "0.5", day=TUESDAY)], TOLD)
+    reconciliation = reconcile([ours("16", day=TUESDAY)], [theirs("4", "0.5", day=TUESDAY)], TOLD)
     never = reconcile([ours("16")], [], None)
 
-    assert causes(found.total) == {DifferenceCause.DELAY: -12}
-    assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(found)
+    assert causes(reconciliation.total) == {DifferenceCause.DELAY: -12}
+    assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(
+        reconciliation
+    )
     before = reconcile([ours("16", day=SUNDAY)], [], TOLD)
     assert causes(before.total) == {DifferenceCause.DELAY: -16}
     assert "not asked for (before 2026-11-16)" in why(before)
@@ -108,15 +115,15 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
 
 def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause() -> None:
     days = [(f"att-{n}", MONDAY) for n in range(4)]
-    found = reconcile(
+    reconciliation = reconcile(
         [ours("16", attempt=name, day=day) for name, day in days],
         [theirs("16.005", attempt=name, day=day) for name, day in days],
         TOLD,
     )
 
-    assert causes(found.total) == {DifferenceCause.ROUNDING: Decimal("0.020")}
-    assert {len(line.differences) for line in found.attempts.values()} == {1}
-    assert "$0.02 is rounding: at most a cent" in why(found)
+    assert causes(reconciliation.total) == {DifferenceCause.ROUNDING: Decimal("0.020")}
+    assert {len(line.differences) for line in reconciliation.attempts.values()} == {1}
+    assert "$0.02 is rounding: at most a cent" in why(reconciliation)
 
     alone = reconcile([ours("16")], [theirs("16.004")], TOLD)
     beside = reconcile([ours("16")], [theirs("16.004"), theirs("3", category="Storage")], TOLD)
@@ -128,7 +135,7 @@ def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause(
 
 
 @pytest.mark.parametrize(
-    ("told_at", "since", "told"),
+    ("told_at", "since", "period"),
     [
         (datetime(2026, 11, 18, 12, tzinfo=UTC), SUNDAY, BilledPeriod(SUNDAY, MONDAY)),
         (datetime(2026, 11, 18, 12, tzinfo=UTC), TUESDAY, None),  # of that day it is too soon
@@ -137,20 +144,22 @@ def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause(
     ],
 )
 def test_a_day_is_told_a_day_after_its_end_if_azure_was_asked_of_it(
-    told_at: datetime | None, since: date | None, told: BilledPeriod | None
+    told_at: datetime | None, since: date | None, period: BilledPeriod | None
 ) -> None:
-    assert complete_period(told_at, since) == told
+    assert complete_period(told_at, since) == period
 
 
 def test_minutes_never_contradict_the_dollars_beside_them() -> None:
     longer_but_cheap = ours("10", "1"), theirs("20", "11")  # 10 hours, $18.18
     shorter_but_dear = ours("100", "2", attempt="att-2"), theirs("50", "1", attempt="att-2")
     (long, cheap), (short, dear) = longer_but_cheap, shorter_but_dear
-    found = reconcile([long, short], [cheap, dear], TOLD)
+    reconciliation = reconcile([long, short], [cheap, dear], TOLD)
 
-    assert causes(found.total)[DifferenceCause.TIME] < 0  # though the hours together are longer
-    assert "more time for some machines and less for others" in why(found)
-    assert "machine-minutes" not in why(found)
+    assert (
+        causes(reconciliation.total)[DifferenceCause.TIME] < 0
+    )  # though the hours together are longer
+    assert "more time for some machines and less for others" in why(reconciliation)
+    assert "machine-minutes" not in why(reconciliation)
 
 
 amounts = st.decimals(min_value=0, max_value=1000, places=4)
@@ -174,11 +183,11 @@ billed_rows = st.builds(
     st.sampled_from([TOLD, None]),
 )
 def test_the_causes_sum_up_to_the_difference(
-    metered: list[MeteredDay], billed: list[BilledDay], told: BilledPeriod | None
+    metered: list[MeteredDay], billed: list[BilledDay], period: BilledPeriod | None
 ) -> None:
-    found = reconcile(metered, billed, told)
+    reconciliation = reconcile(metered, billed, period)
 
-    assert found.total.billed == sum((b.amount for b in billed), Decimal(0))
-    for line in (found.total, *found.attempts.values()):
+    assert reconciliation.total.billed == sum((b.amount for b in billed), Decimal(0))
+    for line in (reconciliation.total, *reconciliation.attempts.values()):
         explained = sum(causes(line).values(), Decimal(0))
         assert abs(line.billed - line.metered - explained) <= Decimal("0.00005")  # shown as 0

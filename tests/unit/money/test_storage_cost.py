@@ -59,31 +59,31 @@ def test_small_blobs_are_billed_as_128_kib_in_the_cooler_tiers_only() -> None:
 
 
 def test_a_move_to_the_archive_costs_a_write_and_says_what_is_saved() -> None:
-    made = quote_move([BLOB, MANIFEST], AccessTier.ARCHIVE, ArchivePriority.STANDARD, TABLE, START)
+    quote = quote_move([BLOB, MANIFEST], AccessTier.ARCHIVE, ArchivePriority.STANDARD, TABLE, START)
 
-    assert (made.blobs, made.size) == (1, 100 * GIB)
-    assert made.operations == Decimal("0.11") / 10_000
-    assert made.early_deletion == 0
-    assert round(made.month_before, 4) == Decimal("2.0800")
-    assert round(made.month_after, 4) == Decimal("0.2000")
-    assert made.free_to_leave == START + timedelta(days=180)
+    assert (quote.blobs, quote.size) == (1, 100 * GIB)
+    assert quote.operations == Decimal("0.11") / 10_000
+    assert quote.early_deletion == 0
+    assert round(quote.month_before, 4) == Decimal("2.0800")
+    assert round(quote.month_after, 4) == Decimal("0.2000")
+    assert quote.free_to_leave == START + timedelta(days=180)
 
 
 def test_leaving_a_tier_early_costs_the_rest_of_its_time() -> None:
     cool = replace(BLOB, tier=AccessTier.COOL)
     tenth = START + timedelta(days=10)
-    left = Decimal(20 * 24) / 730
+    remaining = Decimal(20 * 24) / 730
 
-    assert early_deletion_charge(cool, TABLE, tenth) == 100 * Decimal("0.0115") * left
+    assert early_deletion_charge(cool, TABLE, tenth) == 100 * Decimal("0.0115") * remaining
     assert early_deletion_charge(cool, TABLE, START + timedelta(days=30)) == 0
     assert (
         early_deletion_charge(cool, TABLE, START + timedelta(days=90)) == 0
     )  # nothing is paid back
     assert early_deletion_charge(BLOB, TABLE, START) == 0
-    whole = early_deletion_charge(cool, TABLE, START)
-    assert early_deletion_charge(replace(cool, since=None), TABLE, START) == whole
-    made = quote_move([cool], AccessTier.COLD, ArchivePriority.STANDARD, TABLE, tenth)
-    assert made.charge == early_deletion_charge(cool, TABLE, tenth) + Decimal("0.18") / 10_000
+    full_charge = early_deletion_charge(cool, TABLE, START)
+    assert early_deletion_charge(replace(cool, since=None), TABLE, START) == full_charge
+    quote = quote_move([cool], AccessTier.COLD, ArchivePriority.STANDARD, TABLE, tenth)
+    assert quote.charge == early_deletion_charge(cool, TABLE, tenth) + Decimal("0.18") / 10_000
 
 
 @pytest.mark.parametrize(
@@ -96,9 +96,9 @@ def test_leaving_a_tier_early_costs_the_rest_of_its_time() -> None:
 def test_bringing_100_gib_back_has_a_price_and_a_time(
     priority: ArchivePriority, cost: Decimal, hours: int
 ) -> None:
-    way = quote_rehydration([archived(), MANIFEST], priority, TABLE)
+    quote = quote_rehydration([archived(), MANIFEST], priority, TABLE)
 
-    assert (way.cost, way.takes) == (cost, timedelta(hours=hours))
+    assert (quote.cost, quote.takes) == (cost, timedelta(hours=hours))
 
 
 def test_reading_back_costs_nothing_worth_naming_from_hot_and_a_dollar_from_cool() -> None:
@@ -115,14 +115,14 @@ LAST, NOW = START, START + timedelta(hours=1)
 
 
 def test_what_is_new_is_billed_from_the_last_look_on() -> None:
-    more = replace(HOT, size=30)
+    grown = replace(HOT, size=30)
 
     assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: HOT}, LAST, NOW) == []
     assert level_changes({}, {AccessTier.HOT: HOT}, LAST, NOW) == [
         LevelChange(tier=AccessTier.HOT, at=LAST, level=HOT)
     ]
-    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: more}, LAST, NOW) == [
-        LevelChange(tier=AccessTier.HOT, at=LAST, level=more)
+    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: grown}, LAST, NOW) == [
+        LevelChange(tier=AccessTier.HOT, at=LAST, level=grown)
     ]
 
 
@@ -138,26 +138,26 @@ def test_what_is_gone_or_moved_is_billed_until_now() -> None:
 
 def test_what_shrank_while_the_whole_grew_is_billed_until_now() -> None:
     before = {AccessTier.HOT: HOT, AccessTier.COOL: COOL}
-    found = {AccessTier.HOT: replace(HOT, size=5), AccessTier.COOL: replace(COOL, size=28)}
+    levels = {AccessTier.HOT: replace(HOT, size=5), AccessTier.COOL: replace(COOL, size=28)}
 
-    assert level_changes(before, found, LAST, NOW) == [
-        LevelChange(tier=AccessTier.HOT, at=NOW, level=found[AccessTier.HOT]),
+    assert level_changes(before, levels, LAST, NOW) == [
+        LevelChange(tier=AccessTier.HOT, at=NOW, level=levels[AccessTier.HOT]),
         LevelChange(tier=AccessTier.COOL, at=LAST, level=replace(COOL, size=13)),  # three are new
-        LevelChange(tier=AccessTier.COOL, at=NOW, level=found[AccessTier.COOL]),
+        LevelChange(tier=AccessTier.COOL, at=NOW, level=levels[AccessTier.COOL]),
     ]
 
 
 def test_a_price_that_changed_holds_from_now_on_and_a_list_that_is_away_changes_none() -> None:
-    found = TierLevel(size=HOT.size + 1, month=HOT.month + 1)
+    level = TierLevel(size=HOT.size + 1, month=HOT.month + 1)
 
-    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: found}, LAST, NOW) == [
+    assert level_changes({AccessTier.HOT: HOT}, {AccessTier.HOT: level}, LAST, NOW) == [
         LevelChange(tier=AccessTier.HOT, at=LAST, level=replace(HOT, size=HOT.size + 1)),
-        LevelChange(tier=AccessTier.HOT, at=NOW, level=found),
+        LevelChange(tier=AccessTier.HOT, at=NOW, level=level),
     ]
 
     unpriced = {AccessTier.HOT: replace(HOT, size=30, month=Decimal(9)), AccessTier.COOL: COOL}
-    known = with_known_prices(unpriced, {AccessTier.HOT: HOT})
-    assert known == {AccessTier.HOT: replace(HOT, size=30), AccessTier.COOL: COOL}
+    priced = with_known_prices(unpriced, {AccessTier.HOT: HOT})
+    assert priced == {AccessTier.HOT: replace(HOT, size=30), AccessTier.COOL: COOL}
 
 
 SIZES = st.integers(0, 10**13)
@@ -174,11 +174,11 @@ def test_the_ledger_is_never_below_what_every_look_has_found(
     rows: list[StorageRow] = []
     before: dict[AccessTier, TierLevel] = {}
     at, truth = START, Decimal(0)
-    for found in looks:
+    for levels in looks:
         now = at + timedelta(hours=1)
-        held = min((_cost(before), _cost(found)))
-        truth += held / 730  # at least that was there in between
-        for change in level_changes(before, found, at, now):
+        cost = min((_cost(before), _cost(levels)))
+        truth += cost / 730  # at least that was there in between
+        for change in level_changes(before, levels, at, now):
             rows = [_closed(row, change) for row in rows]
             if change.level:
                 level = change.level
@@ -191,7 +191,7 @@ def test_the_ledger_is_never_below_what_every_look_has_found(
                         ended_at=None,
                     )
                 )
-        before, at = found, now
+        before, at = levels, now
 
     assert {row.tier: (row.size, row.month) for row in rows if row.ended_at is None} == {
         tier: (level.size, level.month) for tier, level in before.items()
@@ -200,8 +200,8 @@ def test_the_ledger_is_never_below_what_every_look_has_found(
     assert cost_of_keeping(rows, at) >= truth - Decimal("1e-9")
 
 
-def _cost(held: dict[AccessTier, TierLevel]) -> Decimal:
-    return sum((level.size * level.month / GIB for level in held.values()), Decimal(0))
+def _cost(levels: dict[AccessTier, TierLevel]) -> Decimal:
+    return sum((level.size * level.month / GIB for level in levels.values()), Decimal(0))
 
 
 def _closed(row: StorageRow, change: LevelChange) -> StorageRow:
@@ -212,13 +212,13 @@ def _closed(row: StorageRow, change: LevelChange) -> StorageRow:
 
 @given(SIZES, st.sampled_from(list(AccessTier)), st.sampled_from(list(AccessTier)))
 def test_a_quote_is_never_negative_and_a_second_move_there_costs_nothing(
-    size: int, lies: AccessTier, to: AccessTier
+    size: int, source: AccessTier, to: AccessTier
 ) -> None:
-    blob = replace(BLOB, size=size, tier=lies)
-    made = quote_move([blob], to, ArchivePriority.HIGH, TABLE, START)
-    after = replace(blob, tier=to) if made.blobs else blob
-    again = quote_move([after], to, ArchivePriority.HIGH, TABLE, START)
+    blob = replace(BLOB, size=size, tier=source)
+    quote = quote_move([blob], to, ArchivePriority.HIGH, TABLE, START)
+    after = replace(blob, tier=to) if quote.blobs else blob
+    second = quote_move([after], to, ArchivePriority.HIGH, TABLE, START)
 
-    assert made.charge >= 0
-    assert (again.blobs, again.charge) == (0, Decimal(0))
-    assert made.month_after == monthly_cost([after], TABLE)
+    assert quote.charge >= 0
+    assert (second.blobs, second.charge) == (0, Decimal(0))
+    assert quote.month_after == monthly_cost([after], TABLE)

@@ -110,9 +110,9 @@ def test_one_archived_file_keeps_the_whole_from_being_read() -> None:
     archived = replace(SHARD, tier=AccessTier.ARCHIVE)
     coming = replace(archived, rehydrating=AccessTier.HOT)
 
-    gone = next_tier_step([], AccessTier.COOL, ArchivePriority.STANDARD)
+    step = next_tier_step([], AccessTier.COOL, ArchivePriority.STANDARD)
 
-    assert gone == TierMoveEnd(TierMoveOutcome.GONE)
+    assert step == TierMoveEnd(TierMoveOutcome.GONE)
     assert folder_presence([]) is Presence.GONE
     assert folder_presence([MANIFEST, SHARD]) is Presence.ONLINE
     assert folder_presence([MANIFEST, archived]) is Presence.ARCHIVED
@@ -162,8 +162,8 @@ def test_a_move_ends_however_often_it_is_broken_off(
     for _ in range(40):
         match next_tier_step(blobs, tier, priority):
             case SetTier(names):
-                some = data.draw(st.sampled_from([names, names[:1], names[-1:]]))
-                blobs = [_ordered(b, tier, priority) if b.name in some else b for b in blobs]
+                accepted = data.draw(st.sampled_from([names, names[:1], names[-1:]]))
+                blobs = [_ordered(b, tier, priority) if b.name in accepted else b for b in blobs]
             case AwaitRehydration():
                 blobs = [
                     replace(b, tier=b.rehydrating, rehydrating=None) if b.rehydrating else b

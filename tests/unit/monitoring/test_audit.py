@@ -75,12 +75,12 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_a_scale_set(case: str) -> None:
-    whose, there, standing, leaks = CASES[case]
-    sets, owners = [there] if there else [], {"att-1": whose} if whose else {}
+    whose, existing, standing, leaks = CASES[case]
+    sets, owners = [existing] if existing else [], {"att-1": whose} if whose else {}
 
-    (found,) = audit_resources(sets, owners, NOW, attempt_tag="a", job_tag="j")
+    (resource,) = audit_resources(sets, owners, NOW, attempt_tag="a", job_tag="j")
 
-    assert (found.standing, found.leaks, found.machines) == (standing, leaks, 2)
+    assert (resource.standing, resource.leaks, resource.machines) == (standing, leaks, 2)
 
 
 def test_one_that_is_not_yet_there_or_rightly_gone_is_not_missed() -> None:
@@ -89,18 +89,20 @@ def test_one_that_is_not_yet_there_or_rightly_gone_is_not_missed() -> None:
 
 
 def test_each_group_costs_what_its_machines_cost() -> None:
-    other = ScaleSet(name="rk-2", phase=ScaleSetPhase.READY, capacity=2, tags={"a": "att-2"})
-    found = audit_resources(
-        [scale_set(), other], {"att-1": owner(A.RUNNING)}, NOW, attempt_tag="a", job_tag="j"
+    other_set = ScaleSet(name="rk-2", phase=ScaleSetPhase.READY, capacity=2, tags={"a": "att-2"})
+    resources = audit_resources(
+        [scale_set(), other_set], {"att-1": owner(A.RUNNING)}, NOW, attempt_tag="a", job_tag="j"
     )
 
-    assert hourly_by_standing(found) == dict.fromkeys(S, Decimal(0)) | {S.USED: Decimal("16.88")}
-    assert [f.attempt_id for f in found] == ["att-1", "att-2"]
-    assert found[1].hourly is None
+    assert hourly_by_standing(resources) == dict.fromkeys(S, Decimal(0)) | {
+        S.USED: Decimal("16.88")
+    }
+    assert [f.attempt_id for f in resources] == ["att-1", "att-2"]
+    assert resources[1].hourly is None
 
 
 @pytest.mark.parametrize(
-    ("bought", "asked", "hourly", "assumed"),
+    ("bought", "offering", "hourly", "assumed"),
     [
         (CapacityType.SPOT, SPOT, Decimal(10), None),
         (CapacityType.ON_DEMAND, ON_DEMAND, Decimal(60), None),
@@ -108,15 +110,15 @@ def test_each_group_costs_what_its_machines_cost() -> None:
     ],
 )
 def test_a_set_that_nobody_has_costs_what_the_list_says_as_spot_where_azure_does_not_tell(
-    bought: CapacityType | None, asked: Offering, hourly: Decimal, assumed: CapacityType | None
+    bought: CapacityType | None, offering: Offering, hourly: Decimal, assumed: CapacityType | None
 ) -> None:
-    there = [replace(scale_set(), capacity_type=bought)]
+    scale_sets = [replace(scale_set(), capacity_type=bought)]
 
-    (found,) = audit_resources(there, {}, NOW, prices=PRICES, attempt_tag="a", job_tag="j")
+    (resource,) = audit_resources(scale_sets, {}, NOW, prices=PRICES, attempt_tag="a", job_tag="j")
 
-    assert unpriced_offerings(there, {}) == [asked]
-    assert (found.standing, found.hourly, found.assumed) == (S.UNKNOWN, hourly, assumed)
-    assert hourly_by_standing([found])[S.UNKNOWN] == hourly
+    assert unpriced_offerings(scale_sets, {}) == [offering]
+    assert (resource.standing, resource.hourly, resource.assumed) == (S.UNKNOWN, hourly, assumed)
+    assert hourly_by_standing([resource])[S.UNKNOWN] == hourly
 
 
 def test_the_list_is_asked_for_no_set_that_it_cannot_price_and_no_price_is_guessed() -> None:
@@ -148,13 +150,13 @@ def test_types_of_two_providers_that_end_alike_keep_names_of_their_own() -> None
     kinds = ("Microsoft.Compute/disks", "Elsewhere.Compute/disks")
     untracked = [TaggedResource(kind=kind, name="old") for kind in kinds]
 
-    found = audit_resources([], {}, NOW, attempt_tag="a", job_tag="j", untracked=untracked)
+    resources = audit_resources([], {}, NOW, attempt_tag="a", job_tag="j", untracked=untracked)
 
-    assert [f.name for f in found] == [f"{kind}/old" for kind in sorted(kinds)]
+    assert [f.name for f in resources] == [f"{kind}/old" for kind in sorted(kinds)]
 
 
 @pytest.mark.parametrize(
-    ("found", "said", "verdict"),
+    ("counts", "expected", "verdict"),
     [
         ({}, "", "Nothing leaks."),
         (
@@ -170,43 +172,43 @@ def test_types_of_two_providers_that_end_alike_keep_names_of_their_own() -> None
     ],
 )
 def test_the_command_says_what_leaks_and_where_to_read_on(
-    found: dict[str, Any], said: str, verdict: str
+    counts: dict[str, Any], expected: str, verdict: str
 ) -> None:
-    *before, last = audit_lines([], summary(**found), 0.0)
+    *before, last = audit_lines([], summary(**counts), 0.0)
 
     assert last.startswith(verdict)
-    assert before[-1].startswith(said) if said else before == []
+    assert before[-1].startswith(expected) if expected else before == []
 
 
 @pytest.mark.parametrize(
-    ("price", "known", "cell"),
+    ("price", "per_hour_if", "cell"),
     [(None, None, "?"), ("16.88", None, "$16.88"), ("16.88", "spot", "$16.88 if spot")],
 )
 def test_the_command_says_what_a_price_rests_on(
-    price: str | None, known: str | None, cell: str
+    price: str | None, per_hour_if: str | None, cell: str
 ) -> None:
-    words = dict.fromkeys(("id", "standing", "region", "vm_size", "attempt_state"), "x")
-    one: dict[str, Any] = words | {
+    texts = dict.fromkeys(("id", "standing", "region", "vm_size", "attempt_state"), "x")
+    resource: dict[str, Any] = texts | {
         "job": "",
         "since": None,
         "machines": 2,
         "per_hour": price,
-        "per_hour_if": known,
+        "per_hour_if": per_hour_if,
     }
 
-    table, *_ = audit_lines([one], summary(unknown=1), 0.0)
+    table, *_ = audit_lines([resource], summary(unknown=1), 0.0)
 
     assert list(map(str, table.columns[-1].cells)) == [cell]
 
 
 @pytest.mark.parametrize(
-    ("found", "code"),
+    ("counts", "code"),
     [({}, ExitCode.OK), ({"untracked": 1}, ExitCode.FAILED), ({"unseen": "?"}, ExitCode.FAILED)],
 )
 def test_a_cron_job_hears_of_what_leaks_and_of_what_could_not_be_looked_at(
-    found: dict[str, Any], code: ExitCode
+    counts: dict[str, Any], code: ExitCode
 ) -> None:
-    page = {"data": [], "has_more": False, "summary": summary(**found)}
+    page = {"data": [], "has_more": False, "summary": summary(**counts)}
     cli = Cli(ConnectionOptions(), as_json=True)
     vars(cli)["client"] = SimpleNamespace(get=lambda *_, **__: page)
 
@@ -221,5 +223,5 @@ def summary(
     groups[S.UNKNOWN] = {"scale_sets": unknown, "machines": 2 * unknown, "per_hour": "0"}
     groups[S.UNTRACKED] = {"resources": untracked, "machines": 0, "per_hour": "0"}
     leaks = unknown + untracked
-    told = {"groups": groups, "leaks": leaks, "unpriced_leaks": leaks, "unseen": unseen}
-    return told | {f"unknown_{name}": number for name, number in containers.items()}
+    members = {"groups": groups, "leaks": leaks, "unpriced_leaks": leaks, "unseen": unseen}
+    return members | {f"unknown_{name}": number for name, number in containers.items()}

@@ -37,20 +37,20 @@ def listing(phase: ScaleSetPhase, capacity: int) -> ScaleSetList:
 
 
 def test_a_set_that_is_as_it_was_has_the_machines_that_it_had() -> None:
-    found = scale_set_from_list(TRAINS, listing(READY, 2), NOW)
+    scale_set = scale_set_from_list(TRAINS, listing(READY, 2), NOW)
 
-    assert found is not None
-    assert [i.vm_id for i in found.instances] == ["a", "b"]
-    assert found.phase is READY
+    assert scale_set is not None
+    assert [i.vm_id for i in scale_set.instances] == ["a", "b"]
+    assert scale_set.phase is READY
 
-    known = replace(TRAINS, refilled_at=NOW - timedelta(minutes=61))
-    assert scale_set_from_list(known, listing(READY, 2), NOW) is not None
+    refilled = replace(TRAINS, refilled_at=NOW - timedelta(minutes=61))
+    assert scale_set_from_list(refilled, listing(READY, 2), NOW) is not None
 
 
-@pytest.mark.parametrize("told", [listing(READY, 1), listing(CREATING, 2), listing(DELETING, 2)])
-def test_a_set_that_has_changed_is_looked_at_by_itself(told: ScaleSetList) -> None:
-    assert has_changed(TRAINS, told.sets["rk-1"])
-    assert scale_set_from_list(TRAINS, told, NOW) is None
+@pytest.mark.parametrize("listed", [listing(READY, 1), listing(CREATING, 2), listing(DELETING, 2)])
+def test_a_set_that_has_changed_is_looked_at_by_itself(listed: ScaleSetList) -> None:
+    assert has_changed(TRAINS, listed.sets["rk-1"])
+    assert scale_set_from_list(TRAINS, listed, NOW) is None
 
 
 def test_that_a_set_is_gone_is_never_believed_of_a_list() -> None:
@@ -70,11 +70,12 @@ def test_a_list_is_believed_for_three_rounds_and_not_from_far_ahead(
 
 
 def test_a_machine_that_lingers_is_found_by_a_look_every_so_often() -> None:
-    every = observation_interval(TRAINS.name, 1)
+    interval = observation_interval(TRAINS.name, 1)
 
-    assert scale_set_from_list(TRAINS, listing(READY, 2), NOW + every) is not None
+    assert scale_set_from_list(TRAINS, listing(READY, 2), NOW + interval) is not None
     assert (
-        scale_set_from_list(TRAINS, listing(READY, 2), NOW + every + timedelta(seconds=1)) is None
+        scale_set_from_list(TRAINS, listing(READY, 2), NOW + interval + timedelta(seconds=1))
+        is None
     )
 
 
@@ -106,10 +107,10 @@ def test_a_set_that_is_not_known_whole_is_looked_at_by_itself(known: KnownScaleS
 def test_a_set_on_its_way_out_is_not_asked_for_while_it_is_listed_so() -> None:
     leaving = replace(TRAINS, state=AttemptState.TERMINATING)
 
-    found = scale_set_from_list(leaving, listing(DELETING, 2), NOW)
+    scale_set = scale_set_from_list(leaving, listing(DELETING, 2), NOW)
 
-    assert found is not None
-    assert found.phase is DELETING
+    assert scale_set is not None
+    assert scale_set.phase is DELETING
     assert (
         scale_set_from_list(leaving, listing(READY, 2), NOW) is None
     )  # listed before it was deleted

@@ -33,17 +33,17 @@ def machine(begins: float, ends: float, hourly: str = "8") -> HeldMachine:
     return HeldMachine(at(begins), at(ends), Decimal(hourly))
 
 
-def trace_of(held: list[HeldMachine], sights: list[CapacitySample]) -> CapacityTrace:
-    found = build_trace(PLACE, WINDOW, held, sights)
-    assert found is not None
-    return found
+def trace_of(machines: list[HeldMachine], samples: list[CapacitySample]) -> CapacityTrace:
+    trace = build_trace(PLACE, WINDOW, machines, samples)
+    assert trace is not None
+    return trace
 
 
 def test_machines_are_counted_as_long_as_they_are_held_if_anything_was_seen_in_time() -> None:
-    found = trace_of([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
+    trace = trace_of([machine(2, 6), machine(2, 5)], [CapacitySample(at(6), 0)])
 
-    assert found.counts == (2, 2, 2, 2, 2, 1, 0, 0, 0, 0, 0, 0)
-    assert found.observed == ((2, 7),)
+    assert trace.counts == (2, 2, 2, 2, 2, 1, 0, 0, 0, 0, 0, 0)
+    assert trace.observed == ((2, 7),)
     assert (
         build_trace(PLACE, WINDOW, [], [CapacitySample(at(-3), 4), CapacitySample(at(99), 0)])
         is None
@@ -63,18 +63,18 @@ def test_what_nobody_saw_is_what_was_seen_last() -> None:
 
 
 def test_a_hold_from_before_the_window_counts_from_its_first_tick() -> None:
-    found = trace_of([machine(-5, 2)], [CapacitySample(at(2), 0)])
+    trace = trace_of([machine(-5, 2)], [CapacitySample(at(2), 0)])
     refused_before = trace_of([machine(5, 12)], [CapacitySample(at(-3), 0)])
 
-    assert found.counts == (1, 1) + (0,) * 10
+    assert trace.counts == (1, 1) + (0,) * 10
     assert refused_before.counts == (0,) * 5 + (1,) * 7
     assert refused_before.observed == ((5, 12),)
 
 
 def test_prices_are_told_where_they_change() -> None:
-    found = trace_of([machine(-1, 3), machine(0.5, 3), machine(3, 5, "9"), machine(8, 9, "8")], [])
+    trace = trace_of([machine(-1, 3), machine(0.5, 3), machine(3, 5, "9"), machine(8, 9, "8")], [])
 
-    assert found.prices == tuple(PriceChange(t, Decimal(p)) for t, p in ((0, 8), (3, 9), (8, 8)))
+    assert trace.prices == tuple(PriceChange(t, Decimal(p)) for t, p in ((0, 8), (3, 9), (8, 8)))
 
 
 def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
@@ -84,19 +84,19 @@ def test_a_trace_is_read_by_the_benchmark_and_by_ourselves_as_it_was_written(
     (tmp_path / "eastus_size.json").write_text(json.dumps(written.as_dict()))
 
     (folder,) = read(tmp_path, gang=2)
-    again = CapacityTrace.from_dict(json.loads((tmp_path / "eastus_size.json").read_text()))
+    reread = CapacityTrace.from_dict(json.loads((tmp_path / "eastus_size.json").read_text()))
 
     assert (folder.gap_s, folder.zones) == (300, ("eastus_size",))
     assert folder.capacity == ((True,) * 5 + (False,) * 7,)
-    assert again == written
-    assert again.prices == (PriceChange(2, Decimal("8.44")),)
+    assert reread == written
+    assert reread.prices == (PriceChange(2, Decimal("8.44")),)
 
 
 def test_a_trace_of_others_begins_where_it_is_told_to_and_says_what_is_missing() -> None:
-    found = CapacityTrace.from_dict({"metadata": {"gap_seconds": 195}, "data": [0, 4.0]}, BEGIN)
+    trace = CapacityTrace.from_dict({"metadata": {"gap_seconds": 195}, "data": [0, 4.0]}, BEGIN)
 
-    assert (found.counts, found.begins, found.observed_share) == ((0, 4), BEGIN, 1)
-    assert found.gap == timedelta(seconds=195)
+    assert (trace.counts, trace.begins, trace.observed_share) == ((0, 4), BEGIN, 1)
+    assert trace.gap == timedelta(seconds=195)
 
     with pytest.raises(InvalidTrace, match=r"metadata\.start_time"):
         CapacityTrace.from_dict({"metadata": {"gap_seconds": 300}, "data": [1]})
@@ -151,10 +151,10 @@ def test_what_would_hang_or_mislead_whoever_replays_it_is_refused(
 
 def test_a_file_is_put_in_order_as_it_is_read() -> None:
     prices = [[1, "9"], [0, "7"], [0, "8"]]
-    found = CapacityTrace.from_dict(hourly(start_time="2026-11-02T02:00:00+02:00", prices=prices))
+    trace = CapacityTrace.from_dict(hourly(start_time="2026-11-02T02:00:00+02:00", prices=prices))
 
-    assert (found.begins, found.begins.tzinfo) == (BEGIN, UTC)
-    assert found.prices == (PriceChange(0, Decimal(8)), PriceChange(1, Decimal(9)))
+    assert (trace.begins, trace.begins.tzinfo) == (BEGIN, UTC)
+    assert trace.prices == (PriceChange(0, Decimal(8)), PriceChange(1, Decimal(9)))
 
 
 def test_of_one_tick_what_was_seen_last_counts() -> None:

@@ -84,60 +84,64 @@ def test_published_peaks_are_met_and_never_exceed_the_need(
     seq_len: int,
     measured: float,
 ) -> None:
-    found = needs(arch, zero_stage=zero_stage, world=world, seq_len=seq_len, lora=lora)
+    estimate = needs(arch, zero_stage=zero_stage, world=world, seq_len=seq_len, lora=lora)
 
-    assert measured * GB <= found.needed
-    assert found.total == pytest.approx(measured * GB, rel=0.12)
+    assert measured * GB <= estimate.needed
+    assert estimate.total == pytest.approx(measured * GB, rel=0.12)
 
 
 def test_zero_divides_what_it_says_of_16_bytes_a_parameter() -> None:
-    whole = QWEN_7B.parameters
+    parameters = QWEN_7B.parameters
     stages = [needs(zero_stage=stage, precision="fp16") for stage in (1, 2, 3)]
 
-    assert [s.parameters for s in stages] == [2 * whole, 2 * whole, 2 * whole // 8]
-    assert [s.gradients for s in stages] == [4 * whole, 4 * whole // 8, 4 * whole // 8]
-    assert [s.optimizer for s in stages] == [12 * whole // 8] * 3
+    assert [s.parameters for s in stages] == [2 * parameters, 2 * parameters, 2 * parameters // 8]
+    assert [s.gradients for s in stages] == [
+        4 * parameters,
+        4 * parameters // 8,
+        4 * parameters // 8,
+    ]
+    assert [s.optimizer for s in stages] == [12 * parameters // 8] * 3
     assert needs(zero_stage=0, world=1, precision="fp32").states == 16 * QWEN_7B.parameters
 
 
 def test_adapters_leave_the_base_model_without_gradients() -> None:
-    found = needs(zero_stage=1, world=1, lora=LORA_64)
+    estimate = needs(zero_stage=1, world=1, lora=LORA_64)
 
     trained = QWEN_7B.lora_parameters(64)
-    assert found.gradients == 4 * trained
-    assert found.parameters == 2 * (QWEN_7B.parameters + trained)
+    assert estimate.gradients == 4 * trained
+    assert estimate.parameters == 2 * (QWEN_7B.parameters + trained)
 
 
 def test_frozen_layers_have_no_gradients_or_moments_but_activations_if_those_below_train() -> None:
-    last = needs(world=1, train_last_n_layers=2, train_embeddings=False)
+    last_layers = needs(world=1, train_last_n_layers=2, train_embeddings=False)
 
     trained = 2 * QWEN_7B.layer_parameters + QWEN_7B.embedding_parameters + QWEN_7B.hidden_size
-    assert (last.gradients, last.optimizer) == (4 * trained, 12 * trained)
-    assert last.parameters == needs(world=1).parameters
-    assert last.activations < needs(world=1).activations
+    assert (last_layers.gradients, last_layers.optimizer) == (4 * trained, 12 * trained)
+    assert last_layers.parameters == needs(world=1).parameters
+    assert last_layers.activations < needs(world=1).activations
     assert needs(train_last_n_layers=2).activations == needs().activations
 
 
 def test_logits_of_a_chunk_are_all_that_there_are_at_once() -> None:
-    chunked, whole = needs(loss_chunk=512), needs()
+    chunked, unchunked = needs(loss_chunk=512), needs()
 
-    assert 4 * chunked.logits == whole.logits
-    assert needs(loss_chunk=10**6).logits == whole.logits
+    assert 4 * chunked.logits == unchunked.logits
+    assert needs(loss_chunk=10**6).logits == unchunked.logits
 
 
 def test_a_frozen_reference_is_shared_out_by_zero_3_alone_and_adapters_need_none() -> None:
-    shared, whole = (needs(zero_stage=stage, method="dpo") for stage in (3, 2))
+    shared, partitioned = (needs(zero_stage=stage, method="dpo") for stage in (3, 2))
 
-    assert shared.parameters == whole.parameters // 8
+    assert shared.parameters == partitioned.parameters // 8
     assert needs(lora=LORA_64, method="dpo").states == needs(lora=LORA_64).states
 
 
 def test_the_optimizer_step_and_the_backward_pass_do_not_meet() -> None:
-    found = needs(seq_len=256)
+    estimate = needs(seq_len=256)
 
-    assert found.update > found.activations + found.logits
-    rest = found.states + found.buffers + found.runtime
-    assert found.total == rest + found.update
+    assert estimate.update > estimate.activations + estimate.logits
+    constant = estimate.states + estimate.buffers + estimate.runtime
+    assert estimate.total == constant + estimate.update
 
 
 @given(
@@ -179,12 +183,12 @@ def test_an_average_of_the_weights_lies_with_the_moments_on_the_host() -> None:
     plain, averaged = (
         estimate(
             QWEN_7B,
-            MicroStep(samples=1, seq_len=1024, averaged=kept),
+            MicroStep(samples=1, seq_len=1024, averaged=average),
             zero_stage=2,
             world=8,
             options=TrainingOptions(offload="optimizer"),
         )
-        for kept in (False, True)
+        for average in (False, True)
     )
 
     assert averaged.host - plain.host == pytest.approx(4 * QWEN_7B.parameters / 8, abs=1)

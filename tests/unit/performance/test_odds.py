@@ -35,21 +35,21 @@ def test_the_band_sets_the_mean_life_of_a_hold() -> None:
 
 
 @settings(max_examples=20)
-@given(lives=LIVES)
-def test_hours_and_ends_are_all_counted(lives: list[tuple[float, bool]]) -> None:
-    seen = Exposure.of(lives)
+@given(spans=LIVES)
+def test_hours_and_ends_are_all_counted(spans: list[tuple[float, bool]]) -> None:
+    exposure = Exposure.of(spans)
 
-    assert sum(seen.hours) == pytest.approx(sum(hours for hours, _ in lives))
-    assert sum(seen.ends) == sum(ended for _, ended in lives)
+    assert sum(exposure.hours) == pytest.approx(sum(hours for hours, _ in spans))
+    assert sum(exposure.ends) == sum(ended for _, ended in spans)
 
 
 @settings(max_examples=20)
-@given(lives=LIVES, age=st.floats(0, 60), horizon=st.floats(0.1, 100))
+@given(spans=LIVES, age=st.floats(0, 60), horizon=st.floats(0.1, 100))
 def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
-    lives: list[tuple[float, bool]], age: float, horizon: float
+    spans: list[tuple[float, bool]], age: float, horizon: float
 ) -> None:
-    curve = lifetimes.SurvivalCurve.of(lives)
-    rates = Exposure.of(lives).rates(HOLD_PRIOR, 1.0)
+    curve = lifetimes.SurvivalCurve.of(spans)
+    rates = Exposure.of(spans).rates(HOLD_PRIOR, 1.0)
 
     assert 0 <= curve.mean_residual_life(age, horizon) <= horizon * (1 + 1e-9)
     assert 0 < age_hazard.mean_residual_life(rates, age, horizon) <= horizon * (1 + 1e-9)
@@ -57,27 +57,27 @@ def test_what_is_left_of_a_life_is_never_more_than_the_horizon(
 
 def test_the_curve_finds_the_mean_it_saw_and_lives_that_were_cut_do_not_shorten_it() -> None:
     draw = random.Random(3)
-    lives = [(draw.expovariate(0.25), True) for _ in range(2000)]
-    mean = lifetimes.SurvivalCurve.of(lives).mean_residual_life(0.0, 1000.0)
+    spans = [(draw.expovariate(0.25), True) for _ in range(2000)]
+    mean = lifetimes.SurvivalCurve.of(spans).mean_residual_life(0.0, 1000.0)
     assert mean == pytest.approx(4.0, rel=0.1)
 
-    whole = [(10.0, True)] * 10
-    cut = [*whole, *[(1.0, False)] * 30]
+    complete = [(10.0, True)] * 10
+    censored = [*complete, *[(1.0, False)] * 30]
 
-    assert lifetimes.SurvivalCurve.of(cut).survival(9.0) == lifetimes.SurvivalCurve.of(
-        whole
+    assert lifetimes.SurvivalCurve.of(censored).survival(9.0) == lifetimes.SurvivalCurve.of(
+        complete
     ).survival(9.0)
 
 
 def test_a_thin_curve_is_not_asked() -> None:
     thin = lifetimes.SurvivalCurve.of([(0.1, True)])
 
-    rest = lifetimes.mean_residual_life(thin, HOLD_PRIOR, 0.0, 100.0)
+    residual = lifetimes.mean_residual_life(thin, HOLD_PRIOR, 0.0, 100.0)
 
-    assert rest == age_hazard.mean_residual_life(HOLD_PRIOR, 0.0, 100.0)
+    assert residual == age_hazard.mean_residual_life(HOLD_PRIOR, 0.0, 100.0)
 
 
-def solved(**more: object) -> cost_to_go.CostToGo:
+def solved(**parameters: object) -> cost_to_go.CostToGo:
     usual: dict[str, object] = {
         "ratio": 0.3,
         "cold_start": 0.2,
@@ -86,7 +86,7 @@ def solved(**more: object) -> cost_to_go.CostToGo:
         "returns": OUTAGE_PRIOR,
         "elsewhere": 0.0,
     }
-    return cost_to_go.solve(cost_to_go.CostModel(**usual | more), 16.0, 16.0)  # type: ignore[arg-type] # by name
+    return cost_to_go.solve(cost_to_go.CostModel(**usual | parameters), 16.0, 16.0)  # type: ignore[arg-type] # by name
 
 
 def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> None:
@@ -98,11 +98,11 @@ def test_more_slack_never_costs_more_and_nothing_costs_more_than_on_demand() -> 
 
 
 def test_a_job_that_never_comes_further_never_ends() -> None:
-    told = spot_runs.simulate_run(
+    run = spot_runs.simulate_run(
         spot_runs.SpotJob(work_s=2.0, cold_start_s=600), lambda: 0.1, lambda: 1.0
     )
 
-    assert (told.seconds, told.dollars, told.evictions) == (math.inf, math.inf, 10_000)
+    assert (run.seconds, run.dollars, run.evictions) == (math.inf, math.inf, 10_000)
 
 
 SAVE = SaveTimes(stall=1.0, upload=60.0)
@@ -119,9 +119,9 @@ def test_the_closed_form_is_what_simulated_lives_come_to(answered: float, interv
     hazard = replace(EVICTIONS, answered=answered, notice=30.0)
     case = GoodputCase(state="70B", band="5-10%", save=SAVE, hazard=hazard)
 
-    lived = simulated(case, interval, evictions=4000, seed="a")
+    measured = simulated(case, interval, evictions=4000, seed="a")
 
-    assert lived == pytest.approx(goodput(interval, SAVE, hazard), rel=0.02)
+    assert measured == pytest.approx(goodput(interval, SAVE, hazard), rel=0.02)
 
 
 def test_the_interval_that_jobs_choose_is_near_the_best_in_every_state_and_band() -> None:
@@ -135,9 +135,9 @@ def test_the_interval_that_jobs_choose_is_near_the_best_in_every_state_and_band(
 
 
 def test_seventy_billion_parameters_over_eight_machines_come_to_what_research_found() -> None:
-    found = {c.band: c.best for c in cases() if c.state == "70B"}
+    best = {c.band: c.best for c in cases() if c.state == "70B"}
 
-    assert [round(g, 3) for g in found.values()] == [0.967, 0.915, 0.867, 0.821, 0.714]
+    assert [round(g, 3) for g in best.values()] == [0.967, 0.915, 0.867, 0.821, 0.714]
 
 
 @given(st.floats(1.0, 7200.0))

@@ -66,24 +66,24 @@ def option(region: str, evictions: float) -> Option:
 
 def lived(deadline_s: float | None, seed: int = 1) -> dict[str, StrategyResult]:
     options = [option("eastus", 3.0), option("westus", 1.0)]
-    found = simulate_job(options, {}, deadline_s=deadline_s, lives=5, seed=seed)
-    return {trial.name: trial for trial in found}
+    trials = simulate_job(options, {}, deadline_s=deadline_s, lives=5, seed=seed)
+    return {trial.name: trial for trial in trials}
 
 
 def test_a_deadline_that_on_demand_meets_is_always_met_and_costs_less_than_on_demand() -> None:
-    ways = lived(14 * HOUR)
+    trials = lived(14 * HOUR)
 
-    assert ways["rekindle"].in_time_pct == 100
-    assert ways["on_demand"].in_time_pct == 100
-    assert 20 < ways["rekindle"].dollars.p50 <= ways["on_demand"].dollars.p50
+    assert trials["rekindle"].in_time_pct == 100
+    assert trials["on_demand"].in_time_pct == 100
+    assert 20 < trials["rekindle"].dollars.p50 <= trials["on_demand"].dollars.p50
 
 
 def test_the_same_seed_gives_the_same_lives() -> None:
-    ways = lived(None)
+    trials = lived(None)
 
-    assert set(ways) == {"spot_only", "on_demand"}
-    assert (ways["spot_only"].on_demand_pct, ways["spot_only"].in_time_pct) == (0, None)
-    assert ways["spot_only"] == lived(None)["spot_only"]
+    assert set(trials) == {"spot_only", "on_demand"}
+    assert (trials["spot_only"].on_demand_pct, trials["spot_only"].in_time_pct) == (0, None)
+    assert trials["spot_only"] == lived(None)["spot_only"]
     assert lived(None)["spot_only"] != lived(None, seed=2)["spot_only"]
 
 
@@ -103,8 +103,8 @@ def test_a_short_job_is_no_dearer_with_a_looser_deadline() -> None:
     first = replace(option("eastus", 0.5), total_steps=6, recovery_seconds=8.0)
 
     def price(hours: float) -> float:
-        ways = simulate_job([first], {}, deadline_s=hours * HOUR, lives=5, seed=1)
-        return max(way.dollars.p50 for way in ways)
+        trials = simulate_job([first], {}, deadline_s=hours * HOUR, lives=5, seed=1)
+        return max(trial.dollars.p50 for trial in trials)
 
     assert price(1) == price(24) == price(30 * 24) == price(365 * 24)
 
@@ -116,24 +116,24 @@ def test_a_deadline_changes_the_moves_and_not_the_capacity() -> None:
     )
 
     def ways(hours: float) -> dict[str, StrategyResult]:
-        found = simulate_job([first, second], {}, deadline_s=hours * HOUR, lives=5, seed=1)
-        return {trial.name: trial for trial in found}
+        trials = simulate_job([first, second], {}, deadline_s=hours * HOUR, lives=5, seed=1)
+        return {trial.name: trial for trial in trials}
 
     lived = [ways(hours) for hours in (0.3, 1, 4, 33, 170)]
-    kept = [way["rekindle"].dollars.p50 for way in lived]
-    alone = [way["spot_only"] for way in lived]
+    dollars = [by_policy["rekindle"].dollars.p50 for by_policy in lived]
+    alone = [by_policy["spot_only"] for by_policy in lived]
 
-    assert kept == sorted(kept, reverse=True)
-    assert kept[-1] < kept[0]
-    assert {way.dollars for way in alone} == {alone[0].dollars}
-    assert {way.unfinished_pct for way in alone} == {alone[0].unfinished_pct}
+    assert dollars == sorted(dollars, reverse=True)
+    assert dollars[-1] < dollars[0]
+    assert {ended.dollars for ended in alone} == {alone[0].dollars}
+    assert {ended.unfinished_pct for ended in alone} == {alone[0].unfinished_pct}
 
 
 def test_a_case_is_the_first_option_in_ticks_and_every_offering_of_its_size() -> None:
     first = replace(option("eastus", 3.0), checkpoint_seconds=1200.0)
-    other = replace(option("westus", 1.0), total_steps=99, nodes=3)
+    second = replace(option("westus", 1.0), total_steps=99, nodes=3)
 
-    zones = spot_zones([first, other], {})
+    zones = spot_zones([first, second], {})
     case = build_case(first, zones, 15 * HOUR, finest_s=300.0)
 
     assert (case.tick_s, case.work, case.deadline, case.cold, case.lost) == (300, 120, 180, 2, 2)

@@ -13,9 +13,9 @@ from trainer.contract import Lora, TrainingOptions
 
 
 def sku(name: str) -> Sku:
-    found = lookup(name)
-    assert found is not None
-    return found
+    size = lookup(name)
+    assert size is not None
+    return size
 
 
 ND = sku("Standard_ND96amsr_A100_v4")
@@ -114,22 +114,24 @@ def test_a_pair_costs_two_sequences_and_a_forward_pass_of_the_reference(
 ) -> None:
     work = with_options(WORK, lora=adapters_of(lora_rank), gradient_checkpointing=checkpointing)
 
-    one, pair = (
+    single, pair = (
         cpu_step(replace(work, method=m), flops=1e9).seconds for m in ("supervised", "dpo")
     )
 
-    assert pair / one == pytest.approx(2 * after / before, rel=0.02)  # but for attention, adapters
+    assert pair / single == pytest.approx(
+        2 * after / before, rel=0.02
+    )  # but for attention, adapters
 
 
 def test_zero_3_gathers_the_weights_for_the_reference_as_well() -> None:
     sharded = replace(WORK, zero_stage=3)
 
-    one, pair = (
+    single, pair = (
         gpu_step(replace(sharded, method=m), NC, nodes=2, processes_per_node=4).network
         for m in ("supervised", "dpo")
     )
 
-    assert pair == pytest.approx(one * 4 / 3)
+    assert pair == pytest.approx(single * 4 / 3)
 
 
 def test_vm_sizes_are_found_as_azure_finds_them() -> None:
@@ -177,11 +179,11 @@ def test_published_speeds_of_another_program_are_met_with_its_coefficients(
 def test_nothing_is_promised_on_gpus_that_nobody_measured() -> None:
     newer = replace(ND, gpu="B200-SXM-192GB")
 
-    step, known = (gpu_step(WORK, s, nodes=1, processes_per_node=8) for s in (newer, ND))
+    step, measured = (gpu_step(WORK, s, nodes=1, processes_per_node=8) for s in (newer, ND))
 
     assert "uncertain: no training was measured" in step.doubt
-    assert step.high / step.low > 3 * known.high / known.low
-    assert known.doubt == ""
+    assert step.high / step.low > 3 * measured.high / measured.low
+    assert measured.doubt == ""
 
 
 def test_nothing_is_promised_where_the_network_between_machines_is_waited_for() -> None:

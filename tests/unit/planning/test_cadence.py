@@ -53,11 +53,11 @@ def test_no_other_interval_gives_half_a_percent_more(
     cadence = replace(HOURLY, evictions_per_hour=rate, answered=answered)
     best = best_interval(cadence, stall=stall, upload=upload, blocks=0)
     assume(best < 3600.0)
-    others = [5.0 * 1.1**n for n in range(70)]
-    reachable = [t for t in others if t >= upload - stall]
+    intervals = [5.0 * 1.1**n for n in range(70)]
+    reachable = [t for t in intervals if t >= upload - stall]
 
-    ours = goodput(best, stall, upload, cadence)
-    assert ours >= max(goodput(t, stall, upload, cadence) for t in reachable) - 0.005
+    best_goodput = goodput(best, stall, upload, cadence)
+    assert best_goodput >= max(goodput(t, stall, upload, cadence) for t in reachable) - 0.005
 
 
 @given(st.floats(0.0, 10.0), st.floats(0.0, 1e4), st.integers(0, 10**6))
@@ -85,11 +85,11 @@ def test_the_time_reserved_for_a_save_follows_what_is_saved_and_decides_how_ofte
     def seconds(trained: int, nodes: int = 1, step: float = 1.0) -> float:
         return planned.seconds_to_save(layout(nodes), trained, step=step, nodes=nodes)
 
-    adapter, whole = seconds(5_000_000), seconds(8_000_000_000)
+    adapter, full = seconds(5_000_000), seconds(8_000_000_000)
 
     assert 30 < adapter < 60
-    assert 7 * 60 < whole < 15 * 60
-    assert seconds(8_000_000_000, nodes=4) < whole / 2
+    assert 7 * 60 < full < 15 * 60
+    assert seconds(8_000_000_000, nodes=4) < full / 2
     assert seconds(5_000_000, step=100.0) == pytest.approx(adapter + 198)
 
     rates: dict[str, Any] = {"evictions_per_hour": 0.075, "dollars_per_hour": 3.6}
@@ -113,17 +113,17 @@ class Saver:
 
 
 def test_what_a_save_has_cost_is_told_once_it_is_committed() -> None:
-    saver, told, now = Saver(), list[SaveCost](), 0.0
-    saves = SaveSchedule(saver, SPEC, lambda: now, 0, told.append)  # type: ignore[arg-type]
+    saver, costs, now = Saver(), list[SaveCost](), 0.0
+    saves = SaveSchedule(saver, SPEC, lambda: now, 0, costs.append)  # type: ignore[arg-type]
     saves.save_periodically(TrainingState(step=1), congested=False)
     saves.is_due(1)
-    on_its_way = list(told)
+    on_its_way = list(costs)
     saver.busy, now = False, 2.0
     saves.is_due(1)
     saves.is_due(1)
 
     assert on_its_way == []
-    assert told == [SaveCost(stall=0.5, upload=2.0, blocks=0)]
+    assert costs == [SaveCost(stall=0.5, upload=2.0, blocks=0)]
 
 
 COST = SaveCost(stall=0.5, upload=4.0, blocks=100)
@@ -144,12 +144,12 @@ def test_own_hours_and_evictions_move_the_plans_rate_once_a_save_was_measured() 
 
 
 def test_evictions_that_lost_steps_lower_the_share_of_answered_ones() -> None:
-    lost, kept = (
+    losing, keeping = (
         replace(KNOWN, evictions=6, judged=5, unanswered=n).interval(2, 10.0) for n in (5, 0)
     )
 
-    assert lost.cadence.answered == pytest.approx(9.5 / 15)
-    assert kept.cadence.answered == pytest.approx(14.5 / 15)
+    assert losing.cadence.answered == pytest.approx(9.5 / 15)
+    assert keeping.cadence.answered == pytest.approx(14.5 / 15)
     untold = replace(KNOWN, planned=CheckpointInterval(seconds=90.0, cadence=HOURLY), evictions=5)
     assert untold.interval(2, 10.0).cadence.answered == 0.0  # no machine there hears of it
 

@@ -43,9 +43,9 @@ def test_one_job_like_it_settles_most_several_settle_it_and_other_jobs_say_less(
     assert many.seconds == pytest.approx(13.0, rel=0.01)
     assert width(many) < width(one) < width(ROOFLINE)
 
-    alike, other = (calibrate(ROOFLINE, [job_off_by(1.3, alike=a)]) for a in (True, False))
-    assert ROOFLINE.seconds < other.seconds < alike.seconds
-    assert width(alike) < width(other) < width(ROOFLINE)
+    alike, unlike = (calibrate(ROOFLINE, [job_off_by(1.3, alike=a)]) for a in (True, False))
+    assert ROOFLINE.seconds < unlike.seconds < alike.seconds
+    assert width(alike) < width(unlike) < width(ROOFLINE)
 
 
 def test_what_could_not_be_promised_is_promised_once_a_job_like_it_was_measured() -> None:
@@ -71,6 +71,6 @@ def test_past_jobs_on_other_gpus_or_off_by_far_say_nothing() -> None:
     "change", [{"model": "qwen"}, {"method": "dpo"}, {"adapters": "qlora"}, {"adapters": ""}]
 )
 def test_past_jobs_of_another_kind_are_not_alike(change: dict[str, str]) -> None:
-    (found,) = experience([replace(SLOWER, **change)], LIKE)  # type: ignore[arg-type] # names
+    (job,) = experience([replace(SLOWER, **change)], LIKE)  # type: ignore[arg-type] # names
 
-    assert not found.is_same_kind
+    assert not job.is_same_kind

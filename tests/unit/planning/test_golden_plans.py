@@ -38,9 +38,9 @@ SHORT = Training(lora=LORA, micro_batch=1, zero_stage=1)
 ROLLED = training(replace(GRPO, steps_per_rollout=4), lora=LORA)
 
 
-def request(on: str = ND, how: Training | None = None, **more: Any) -> PlanRequest:  # noqa: ANN401 - of any type
+def request(on: str = ND, how: Training | None = None, **changes: Any) -> PlanRequest:  # noqa: ANN401 - of any type
     offers = (offer(on, "3.60", evictions_per_hour=RATES[on]),)
-    return replace(REQUEST, offers=offers, training=how or REQUEST.training, **more)
+    return replace(REQUEST, offers=offers, training=how or REQUEST.training, **changes)
 
 
 PLANS = {

@@ -125,12 +125,12 @@ def test_in_azure_ml_no_notice_is_counted_on_and_one_saves_more_often() -> None:
         offers = (offer(evictions_per_hour=0.1, engine=engine),)
         return make_plan(replace(REQUEST, arch=TINY, training=Training(), offers=offers)).chosen
 
-    told, untold = option_on(Engine.SCALE_SET), option_on(Engine.AZUREML)
+    with_notice, without_notice = option_on(Engine.SCALE_SET), option_on(Engine.AZUREML)
 
-    assert told.cadence
-    assert told.cadence.answered > 0
-    assert untold.cadence == replace(told.cadence, answered=0.0)
-    assert untold.checkpoint_seconds <= told.checkpoint_seconds
+    assert with_notice.cadence
+    assert with_notice.cadence.answered > 0
+    assert without_notice.cadence == replace(with_notice.cadence, answered=0.0)
+    assert without_notice.checkpoint_seconds <= with_notice.checkpoint_seconds
 
 
 def test_on_demand_is_not_evicted_and_spot_evicted_faster_than_it_recovers_is_rejected() -> None:
@@ -170,7 +170,7 @@ def test_an_offering_without_a_price_is_passed_over() -> None:
 
 
 @pytest.mark.parametrize(
-    ("offers", "says"),
+    ("offers", "expected"),
     [
         ((), "no offering is configured"),
         ((offer(hourly=None),), "has no price"),
@@ -178,8 +178,10 @@ def test_an_offering_without_a_price_is_passed_over() -> None:
         ((offer(evictions_per_hour=60.0),), "evicted faster"),
     ],
 )
-def test_nowhere_to_run_is_refused_with_the_reason(offers: tuple[Offer, ...], says: str) -> None:
-    with pytest.raises(InvalidRequest, match=says) as refused:
+def test_nowhere_to_run_is_refused_with_the_reason(
+    offers: tuple[Offer, ...], expected: str
+) -> None:
+    with pytest.raises(InvalidRequest, match=expected) as refused:
         make_plan(replace(REQUEST, offers=offers))
 
     assert refused.value.code == "no_offering"
@@ -221,10 +223,10 @@ def test_a_sequence_of_a_pair_is_held_against_the_longest_not_both_together() ->
     training = replace(PREFERRING, max_seq_len=2048)
 
     fits = make_plan(replace(REQUEST, training=training, mean_tokens=4096))
-    cut = make_plan(replace(REQUEST, training=training, mean_tokens=4098))
+    plan = make_plan(replace(REQUEST, training=training, mean_tokens=4098))
 
     assert fits.warnings == ()
-    assert "A mean prompt with its output has about 2049 tokens" in cut.warnings[0]
+    assert "A mean prompt with its output has about 2049 tokens" in plan.warnings[0]
 
 
 def test_a_model_too_large_for_anything_is_told_to_be_smaller() -> None:
@@ -235,14 +237,14 @@ def test_a_model_too_large_for_anything_is_told_to_be_smaller() -> None:
 
 
 @pytest.mark.parametrize(
-    ("request_", "says"),
+    ("request_", "expected"),
     [
         (replace(REQUEST, mean_tokens=5000), "cut at 2048"),
         (replace(REQUEST, offers=(offer(hourly="32.77"),)), "as much as on demand"),
     ],
 )
-def test_what_a_user_should_know_is_pointed_out(request_: PlanRequest, says: str) -> None:
-    assert any(says in warning for warning in make_plan(request_).warnings)
+def test_what_a_user_should_know_is_pointed_out(request_: PlanRequest, expected: str) -> None:
+    assert any(expected in warning for warning in make_plan(request_).warnings)
 
 
 def test_the_verification_takes_time_and_money_unless_it_is_switched_off() -> None:
@@ -304,6 +306,6 @@ def test_a_plan_writes_money_as_decimal_strings_and_leaves_out_defaults() -> Non
         assert Decimal(written[key]).as_tuple().exponent == -2
 
     usual = written["recipe"]
-    new = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
+    plan = make_plan(replace(REQUEST, training=replace(PREFERRING, packing=True))).as_dict()
     assert {"method", "dpo", "packing", "savings"}.isdisjoint(usual)
-    assert new["recipe"].keys() - usual.keys() == {"method", "dpo", "packing"}
+    assert plan["recipe"].keys() - usual.keys() == {"method", "dpo", "packing"}

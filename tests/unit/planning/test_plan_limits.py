@@ -68,9 +68,9 @@ def plan_within(
 
 
 def refused(request: PlanRequest = JOB, **limits: object) -> InvalidRequest:
-    with pytest.raises(InvalidRequest) as found:
+    with pytest.raises(InvalidRequest) as raised:
         plan_within(request, **limits)  # type: ignore[arg-type]  # the same members
-    return found.value
+    return raised.value
 
 
 def test_a_deadline_of_an_hour_takes_larger_machines_unless_the_user_fixed_the_nodes() -> None:
@@ -191,9 +191,9 @@ FAST = replace(
 )
 
 
-def refusal_code(hours: float, wanted: OnRisk, *options: Option) -> str:
+def refusal_code(hours: float, on_risk: OnRisk, *options: Option) -> str:
     """Return the code of the refusal of a job with such a deadline; "" if it is accepted."""
-    terms = JobConstraints(deadline=NOON + timedelta(hours=hours), on_deadline_risk=wanted)
+    terms = JobConstraints(deadline=NOON + timedelta(hours=hours), on_deadline_risk=on_risk)
     return refusal(terms, DEFAULT_ALLOWANCE, *options)[0]
 
 
@@ -259,7 +259,7 @@ def test_a_budget_that_is_too_small_is_refused_with_what_is_reserved_and_why() -
 
 
 @pytest.mark.parametrize(
-    ("wanted", "hours", "code"),
+    ("on_risk", "hours", "code"),
     [
         (OnRisk.SWITCH, 10.1, SOON),
         (OnRisk.SWITCH, 10.2, ""),
@@ -269,9 +269,9 @@ def test_a_budget_that_is_too_small_is_refused_with_what_is_reserved_and_why() -
     ],
 )
 def test_a_job_that_is_cancelled_when_likely_late_needs_time_for_slower_steps(
-    wanted: OnRisk, hours: float, code: str
+    on_risk: OnRisk, hours: float, code: str
 ) -> None:
-    assert refusal_code(hours, wanted, TEN_HOURS) == code
+    assert refusal_code(hours, on_risk, TEN_HOURS) == code
 
 
 def test_machines_that_are_never_bought_meet_no_deadline() -> None:

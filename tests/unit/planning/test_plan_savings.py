@@ -85,10 +85,10 @@ def test_a_plan_on_cpus_warns_of_half_precision() -> None:
     assert not any(warned("cuda", precision, "CPU") for precision in ("fp16", "bf16"))
 
 
-def warned(accelerator: Literal["cpu", "cuda"], precision: str, words: str) -> bool:
+def warned(accelerator: Literal["cpu", "cuda"], precision: str, text: str) -> bool:
     training = Training(precision=precision)
     request = replace(REQUEST, arch=TINY, training=training, accelerator=accelerator)
-    return any(words in warning for warning in make_plan(request).warnings)
+    return any(text in warning for warning in make_plan(request).warnings)
 
 
 def test_what_only_gpus_can_do_is_refused_before_machines_on_a_service_of_cpus() -> None:
@@ -137,10 +137,10 @@ def test_a_plan_that_waits_for_the_network_promises_no_time_until_a_job_like_it_
         nodes=2,
         model="llama",
     )
-    known = past(1.0, adapters="lora", vm_size="Standard_NC96ads_A100_v4")
+    past_job = past(1.0, adapters="lora", vm_size="Standard_NC96ads_A100_v4")
 
     assert "waits for the network" in " ".join(make_plan(ethernet).warnings)
-    assert make_plan(replace(ethernet, past=(known,))).warnings == ()
+    assert make_plan(replace(ethernet, past=(past_job,))).warnings == ()
     assert make_plan(REQUEST).warnings == ()
 
 
@@ -162,27 +162,27 @@ MANY_SHORT = replace(
 
 def suggested(request: PlanRequest) -> dict[str, Suggestion]:
     """Return the suggestions that make the job faster, by their change."""
-    found = suggestions(request, make_plan(request))
-    return {each.change: each for each in found if each.aim == "faster"}
+    offered = suggestions(request, make_plan(request))
+    return {suggestion.change: suggestion for suggestion in offered if suggestion.aim == "faster"}
 
 
 def test_a_change_of_the_training_takes_what_a_plan_with_it_takes() -> None:
     packed = make_plan(replace(MANY_SHORT, training=Training(lora=LORA, packing=True))).chosen
-    found = suggested(MANY_SHORT)["training.packing true"]
+    suggestion = suggested(MANY_SHORT)["training.packing true"]
 
-    assert found.duration_p50 == packed.duration_p50
-    assert found.duration_p50 < make_plan(MANY_SHORT).chosen.duration_p50
+    assert suggestion.duration_p50 == packed.duration_p50
+    assert suggestion.duration_p50 < make_plan(MANY_SHORT).chosen.duration_p50
 
 
 def test_adapters_are_suggested_where_all_weights_are_slower_and_nothing_too_dear() -> None:
-    whole = replace(REQUEST, arch=LLAMA_70B)
-    adapters = replace(whole, training=Training(lora=LORA))
+    full = replace(REQUEST, arch=LLAMA_70B)
+    adapters = replace(full, training=Training(lora=LORA))
 
-    assert any("adapter" in change for change in suggested(whole))
+    assert any("adapter" in change for change in suggested(full))
     assert not any("adapter" in change for change in suggested(adapters))
 
-    tight = replace(whole, limits=PlanLimits(budget=make_plan(whole).chosen.cost_p90 * 2))
-    assert any("checkpointing" in change for change in suggested(whole)), "which costs 4 times"
+    tight = replace(full, limits=PlanLimits(budget=make_plan(full).chosen.cost_p90 * 2))
+    assert any("checkpointing" in change for change in suggested(full)), "which costs 4 times"
     assert not any("checkpointing" in change for change in suggested(tight))
 
 
@@ -195,8 +195,10 @@ def test_a_shorter_sequence_says_how_many_it_cuts() -> None:
 
 
 def test_at_most_three_of_each_aim_are_shown_best_first() -> None:
-    found = suggestions(MANY_SHORT, make_plan(MANY_SHORT))
+    offered = suggestions(MANY_SHORT, make_plan(MANY_SHORT))
     for aim, member in (("cheaper", "cost_p50"), ("faster", "duration_p50")):
-        gains = [float(getattr(each, member)) for each in found if each.aim == aim]
+        gains = [
+            float(getattr(suggestion, member)) for suggestion in offered if suggestion.aim == aim
+        ]
         assert gains == sorted(gains)
         assert 1 <= len(gains) <= 3

@@ -25,25 +25,25 @@ GRPO = Reinforcement(algorithm="grpo", grader=json.dumps(GRADER), answers=8, max
 PPO = replace(GRPO, algorithm="ppo")
 
 
-def training(settings: Reinforcement = GRPO, **more: Any) -> Training:  # noqa: ANN401 - of any type
-    return Training(method="reinforcement", reinforcement=settings, **more)
+def training(settings: Reinforcement = GRPO, **members: Any) -> Training:  # noqa: ANN401 - of any type
+    return Training(method="reinforcement", reinforcement=settings, **members)
 
 
-def recipe(settings: Reinforcement = GRPO, **more: Any) -> Recipe:  # noqa: ANN401 - of any type
-    return resolve(REQUEST.hyperparameters, training(settings, **more), examples=1000, arch=ARCH)
+def recipe(settings: Reinforcement = GRPO, **members: Any) -> Recipe:  # noqa: ANN401 - of any type
+    return resolve(REQUEST.hyperparameters, training(settings, **members), examples=1000, arch=ARCH)
 
 
 @pytest.mark.parametrize(("length", "longest"), [(None, 512), (4096, 512), (600, 300), (64, 32)])
 def test_answers_take_at_most_half_of_the_context(length: int | None, longest: int) -> None:
-    made = recipe(replace(GRPO, max_answer_tokens=0), max_seq_len=length)
+    resolved = recipe(replace(GRPO, max_answer_tokens=0), max_seq_len=length)
 
-    assert made.reinforcement is not None
-    assert made.reinforcement.max_answer_tokens == longest
-    assert made.context == made.max_seq_len - longest
+    assert resolved.reinforcement is not None
+    assert resolved.reinforcement.max_answer_tokens == longest
+    assert resolved.context == resolved.max_seq_len - longest
 
 
 @pytest.mark.parametrize(
-    ("change", "param", "says"),
+    ("change", "param", "expected"),
     [
         ({"answers": 1}, "answers", "2 to 64, as grpo compares"),
         ({"answers": 1, "algorithm": "rloo"}, "answers", "as rloo compares"),
@@ -54,13 +54,13 @@ def test_answers_take_at_most_half_of_the_context(length: int | None, longest: i
     ],
 )
 def test_an_option_that_can_never_work_is_named(
-    change: dict[str, Any], param: str, says: str
+    change: dict[str, Any], param: str, expected: str
 ) -> None:
     with pytest.raises(InvalidRequest) as refused:
         recipe(replace(GRPO, **change))
 
     assert refused.value.param == f"method.reinforcement.{param}"
-    assert says in refused.value.message
+    assert expected in refused.value.message
 
 
 def test_answers_that_are_not_there_yet_are_not_packed_and_a_critic_judges_one_alone() -> None:
@@ -99,10 +99,10 @@ def needs(settings: Reinforcement, lora: Lora | None = None) -> MemoryEstimate:
 
 
 def test_old_answers_and_a_leash_need_room_beside_the_new_ones() -> None:
-    fresh, old = needs(GRPO), needs(replace(GRPO, replay_share=0.5))
+    fresh, with_replay = needs(GRPO), needs(replace(GRPO, replay_share=0.5))
 
-    assert old.activations == 2 * fresh.activations
-    assert old.cache == fresh.cache
+    assert with_replay.activations == 2 * fresh.activations
+    assert with_replay.cache == fresh.cache
 
     free, leashed = needs(GRPO), needs(replace(GRPO, beta=0.05))
     assert leashed.parameters == 2 * free.parameters
@@ -126,24 +126,24 @@ def test_published_speeds_of_writing_are_met(arch: Architecture, measured: float
 
 
 @pytest.mark.parametrize(
-    ("change", "more"),
+    ("change", "passes"),
     [
         ({}, 0),
         ({"steps_per_rollout": 2}, 1),
         ({"beta": 0.1}, 2),  # the reference's, and the policy's own to hold against it
     ],
 )
-def test_each_look_at_an_answer_is_a_forward_pass(change: dict[str, Any], more: int) -> None:
+def test_each_look_at_an_answer_is_a_forward_pass(change: dict[str, Any], passes: int) -> None:
     work = with_options(replace(WORK, method="reinforcement", sequences=8), reinforcement=GRPO)
-    asked = with_options(work, reinforcement=replace(GRPO, **change))
+    changed = with_options(work, reinforcement=replace(GRPO, **change))
 
-    plain, found = (
+    plain, costly = (
         cpu_step(w, flops=1e9).seconds - cpu_seconds(w.rollout, flops=1e9) - CPU_STEP
-        for w in (work, asked)
+        for w in (work, changed)
         if w.rollout is not None
     )
 
-    assert found / plain == pytest.approx((8 + 2 * more) / 8)
+    assert costly / plain == pytest.approx((8 + 2 * passes) / 8)
 
 
 def test_a_plan_says_that_its_time_was_not_measured() -> None:
@@ -156,9 +156,9 @@ def test_a_plan_says_that_its_time_was_not_measured() -> None:
 def test_prompts_that_leave_no_room_for_an_answer_are_pointed_out() -> None:
     request = replace(REQUEST, training=training(max_seq_len=512), mean_tokens=300)
 
-    said = " ".join(make_plan(request).warnings)
+    warnings = " ".join(make_plan(request).warnings)
 
-    assert "A mean prompt has about 300 tokens, and with more than 256 its answer" in said
+    assert "A mean prompt has about 300 tokens, and with more than 256 its answer" in warnings
 
 
 def test_what_does_not_fit_is_advised_whatever_its_answers_are() -> None:

@@ -29,9 +29,9 @@ EAST, WEST = "eastus", "westus3"
 CORES_PER_GPU = 12  # of Standard_ND96amsr_A100_v4
 
 
-def job(name: str, project: str = "alpha", gpus: int = 8, **more: object) -> QueuedJob:
+def job(name: str, project: str = "alpha", gpus: int = 8, **changes: object) -> QueuedJob:
     """Return a job of one machine that has waited for a minute and may run in eastus."""
-    made = QueuedJob(
+    queued = QueuedJob(
         job_id=name,
         project_id=project,
         priority=NORMAL,
@@ -39,17 +39,17 @@ def job(name: str, project: str = "alpha", gpus: int = 8, **more: object) -> Que
         gpus=gpus,
         wants=(RegionRequest(region=EAST, cores=gpus * CORES_PER_GPU),),
     )
-    return replace(made, **more)  # type: ignore[arg-type]  # by name
+    return replace(queued, **changes)  # type: ignore[arg-type]  # by name
 
 
 def project(name: str = "alpha", jobs: int = 0, gpus: int = 0, **quota: float) -> ProjectUsage:
     return ProjectUsage(id=name, name=name, jobs=jobs, gpus=gpus, quota=ProjectQuota(**quota))  # type: ignore[arg-type]  # by name
 
 
-def cores(gpus: int, *, ours: int = 0, others: int = 0) -> RegionCores:
+def cores(gpus: int, *, own: int = 0, others: int = 0) -> RegionCores:
     """Room for so many GPUs in all."""
     return RegionCores(
-        limit=gpus * CORES_PER_GPU, own=ours * CORES_PER_GPU, others=others * CORES_PER_GPU
+        limit=gpus * CORES_PER_GPU, own=own * CORES_PER_GPU, others=others * CORES_PER_GPU
     )
 
 
@@ -94,15 +94,15 @@ def test_the_project_with_the_fewest_gpus_for_its_weight_goes_first() -> None:
 
 
 def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
-    both = (RegionRequest(region=EAST, cores=96), RegionRequest(region=WEST, cores=96))
+    regions = (RegionRequest(region=EAST, cores=96), RegionRequest(region=WEST, cores=96))
     decision = decide_admissions(
-        [job("a", wants=both)], [project()], {EAST: cores(0), WEST: cores(8)}, NOW
+        [job("a", wants=regions)], [project()], {EAST: cores(0), WEST: cores(8)}, NOW
     )
     assert [(a.region, a.cores) for a in decision.admitted] == [(WEST, 96)]
 
 
 @pytest.mark.parametrize(
-    ("waiting", "held", "code", "why"),
+    ("waiting", "usage", "code", "reason"),
     [
         (
             job("a"),
@@ -138,14 +138,14 @@ def test_a_job_takes_the_first_of_its_regions_with_room() -> None:
     ],
 )
 def test_who_waits_is_told_why(
-    waiting: QueuedJob, held: ProjectUsage, code: WaitReason, why: str
+    waiting: QueuedJob, usage: ProjectUsage, code: WaitReason, reason: str
 ) -> None:
-    decision = decide_admissions([waiting], [held], {EAST: cores(40, ours=20, others=12)}, NOW)
-    assert decision.waiting == (WaitingJob(job_id="a", position=1, code=code, why=why),)
+    decision = decide_admissions([waiting], [usage], {EAST: cores(40, own=20, others=12)}, NOW)
+    assert decision.waiting == (WaitingJob(job_id="a", position=1, code=code, why=reason),)
 
 
 def test_small_jobs_go_past_a_large_one_until_it_has_waited_long() -> None:
-    small, room = job("small"), {EAST: cores(32, ours=24)}
+    small, room = job("small"), {EAST: cores(32, own=24)}
     patient = job("large", gpus=32, since=NOW - RESERVATION_DELAY + timedelta(seconds=1))
     assert names(decide_admissions([patient, small], [project()], room, NOW)) == ["small"]
 
@@ -156,10 +156,10 @@ def test_small_jobs_go_past_a_large_one_until_it_has_waited_long() -> None:
 
 
 def test_what_is_kept_for_a_large_job_is_kept_in_one_region_only() -> None:
-    both = (RegionRequest(region=EAST, cores=384), RegionRequest(region=WEST, cores=384))
-    tired = job("large", gpus=32, wants=both, since=ago(hours=1))
+    regions = (RegionRequest(region=EAST, cores=384), RegionRequest(region=WEST, cores=384))
+    tired = job("large", gpus=32, wants=regions, since=ago(hours=1))
     west = job("west", wants=(RegionRequest(region=WEST, cores=96),))
-    room = {EAST: cores(32, ours=8), WEST: cores(32, ours=24)}
+    room = {EAST: cores(32, own=8), WEST: cores(32, own=24)}
     decision = decide_admissions([tired, job("east"), west], [project()], room, NOW)
     assert names(decision) == ["west"], "eastus lacks fewer cores"
 
@@ -170,8 +170,10 @@ def test_nothing_is_kept_for_what_can_never_fit() -> None:
 
 
 def test_a_project_with_a_large_old_job_keeps_its_gpus_for_it() -> None:
-    old = job("old", gpus=32, since=ago(hours=1))
-    decision = decide_admissions([old, job("new")], [project(jobs=1, gpus=8, max_gpus=32)], {}, NOW)
+    old_job = job("old", gpus=32, since=ago(hours=1))
+    decision = decide_admissions(
+        [old_job, job("new")], [project(jobs=1, gpus=8, max_gpus=32)], {}, NOW
+    )
     assert names(decision) == []
     assert waiting_job(decision, "new").code is WaitReason.GPUS
     assert "needs 32 GPUs waits longer" in waiting_job(decision, "new").why
@@ -210,7 +212,7 @@ _rooms = st.fixed_dictionaries({EAST: st.integers(0, 80), WEST: st.integers(0, 8
 @given(_projects, st.lists(_asked, max_size=25), _rooms, st.randoms(use_true_random=False))
 def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
     quotas: list[ProjectQuota],
-    asked: list[tuple[int, Priority, int, int, list[str]]],
+    requests: list[tuple[int, Priority, int, int, list[str]]],
     rooms: dict[str, int],
     random: st.DrawFn,
 ) -> None:
@@ -223,20 +225,22 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
             gpus,
             priority=priority,
             since=ago(minutes=waited),
-            wants=tuple(RegionRequest(region=r, cores=gpus * CORES_PER_GPU) for r in places),
+            wants=tuple(RegionRequest(region=r, cores=gpus * CORES_PER_GPU) for r in region_names),
         )
-        for n, (whose, priority, waited, gpus, places) in enumerate(asked)
+        for n, (whose, priority, waited, gpus, region_names) in enumerate(requests)
     ]
     decision = decide_admissions(jobs, projects.values(), regions, NOW)
 
     by_id = {j.job_id: j for j in jobs}
-    held, free = dict(projects), dict(regions)
+    usages, free = dict(projects), dict(regions)
     for admitted in decision.admitted:
-        found = by_id[admitted.job_id]
-        held[found.project_id] = held[found.project_id].with_job(found.gpus)
+        admitted_job = by_id[admitted.job_id]
+        usages[admitted_job.project_id] = usages[admitted_job.project_id].with_job(
+            admitted_job.gpus
+        )
         if admitted.region in free:
             free[admitted.region] = free[admitted.region].with_cores(admitted.cores)
-    for p in held.values():
+    for p in usages.values():
         assert p.quota.max_jobs is None or p.jobs <= p.quota.max_jobs
         assert p.quota.max_gpus is None or p.gpus <= p.quota.max_gpus
     assert all(c.free >= 0 for c in free.values())
@@ -244,15 +248,17 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
     assert sorted([*names(decision), *(t.job_id for t in decision.waiting)]) == sorted(by_id)
     for waits in decision.waiting:
         if waits.code is not WaitReason.GANG and "waits longer" not in waits.why:  # else it is kept
-            assert not _fits(by_id[waits.job_id], held, free), waits
+            assert not _fits(by_id[waits.job_id], usages, free), waits
 
     shuffled = list(jobs)
     random.shuffle(shuffled)  # type: ignore[attr-defined]  # it is a Random
     assert decide_admissions(shuffled, list(projects.values())[::-1], regions, NOW) == decision
 
 
-def _fits(waiting: QueuedJob, held: dict[str, ProjectUsage], free: dict[str, RegionCores]) -> bool:
-    p = held[waiting.project_id]
+def _fits(
+    waiting: QueuedJob, usages: dict[str, ProjectUsage], free: dict[str, RegionCores]
+) -> bool:
+    p = usages[waiting.project_id]
     if p.quota.max_jobs is not None and p.jobs >= p.quota.max_jobs:
         return False
     if p.quota.max_gpus is not None and p.gpus + waiting.gpus > p.quota.max_gpus:
@@ -265,14 +271,14 @@ def _fits(waiting: QueuedJob, held: dict[str, ProjectUsage], free: dict[str, Reg
     st.lists(st.tuples(st.sampled_from([1.0, 2.0, 5.0]), st.integers(0, 9)), min_size=2, max_size=5)
 )
 def test_shares_of_projects_that_wait_differ_by_less_than_a_gang(
-    given_: list[tuple[float, int]],
+    demands: list[tuple[float, int]],
 ) -> None:
     """Max-min fair: with endless queues, all end within one gang of the same GPUs per weight."""
     largest = 64
-    projects = [project(f"p{n}", weight=weight) for n, (weight, _) in enumerate(given_)]
+    projects = [project(f"p{n}", weight=weight) for n, (weight, _) in enumerate(demands)]
     jobs = [
         job(f"j{n}-{k:02}", p.id, 8 << (n + seed + k) % 4)
-        for n, (p, (_, seed)) in enumerate(zip(projects, given_, strict=True))
+        for n, (p, (_, seed)) in enumerate(zip(projects, demands, strict=True))
         for k in range(60)
     ]
     decision = decide_admissions(jobs, projects, {EAST: cores(320)}, NOW)
@@ -302,8 +308,8 @@ class Pool:
         let_in, coming, now = {}, sorted(arrivals, key=lambda a: a[0]), NOW
         while now < until:
             while coming and coming[0][0] <= now:
-                new = coming.pop(0)[1]
-                waiting[new.job_id] = replace(new, since=now)
+                arrived = coming.pop(0)[1]
+                waiting[arrived.job_id] = replace(arrived, since=now)
             running = {n: r for n, r in running.items() if r[1] > now}
             for name in names(
                 decide_admissions(waiting.values(), self._usage(running), self._free(running), now)
@@ -314,20 +320,22 @@ class Pool:
         return let_in
 
     def _usage(self, running: dict[str, tuple[QueuedJob, datetime]]) -> list[ProjectUsage]:
-        held = {n: ProjectUsage(id=n, name=n, quota=q) for n, q in self.projects.items()}
-        for found, _ in running.values():
-            held[found.project_id] = held[found.project_id].with_job(found.gpus)
-        return list(held.values())
+        usages = {n: ProjectUsage(id=n, name=n, quota=q) for n, q in self.projects.items()}
+        for running_job, _ in running.values():
+            usages[running_job.project_id] = usages[running_job.project_id].with_job(
+                running_job.gpus
+            )
+        return list(usages.values())
 
     def _free(self, running: dict[str, tuple[QueuedJob, datetime]]) -> dict[str, RegionCores]:
-        return {EAST: cores(self.room, ours=sum(r.gpus for r, _ in running.values()))}
+        return {EAST: cores(self.room, own=sum(r.gpus for r, _ in running.values()))}
 
 
 def _stream(
-    project_: str, every: timedelta, hours: int, **more: object
+    project_: str, every: timedelta, hours: int, **changes: object
 ) -> list[tuple[datetime, QueuedJob]]:
     count = timedelta(hours=hours) // every
-    return [(NOW + n * every, job(f"{project_}-{n:03}", project_, **more)) for n in range(count)]  # type: ignore[arg-type]  # by name
+    return [(NOW + n * every, job(f"{project_}-{n:03}", project_, **changes)) for n in range(count)]  # type: ignore[arg-type]  # by name
 
 
 @pytest.mark.parametrize(

@@ -26,10 +26,10 @@ def read(family: str, row: Json) -> list[RenderedChat]:
     """Return the examples that a training run makes of a row, as the check of rows finds them."""
     tokenizer = tiny_tokenizer(template(family))
     try:
-        found = RowReader(tokenizer, task(splits=False)).sequences(row)
+        sequences = RowReader(tokenizer, task(splits=False)).sequences(row)
     except SplitNeeded:
-        found = RowReader(tokenizer, task(splits=True)).sequences(row)
-    return [one.rendered for one in found if one.rendered]
+        sequences = RowReader(tokenizer, task(splits=True)).sequences(row)
+    return [sequence.rendered for sequence in sequences if sequence.rendered]
 
 
 def task(*, splits: bool) -> Task:
@@ -44,8 +44,8 @@ def task(*, splits: bool) -> Task:
     )
 
 
-def trained(found: list[RenderedChat]) -> list[str]:
-    return [one.text[start:end] for one in found for start, end in one.trained]
+def trained(chats: list[RenderedChat]) -> list[str]:
+    return [chat.text[start:end] for chat in chats for start, end in chat.trained]
 
 
 @pytest.mark.parametrize("family", ["harmony", "marked_twice", "phi3", "qwen3", "qwen3_nothink"])
@@ -73,10 +73,10 @@ def test_a_greeting_before_any_question_is_trained(family: str) -> None:
 def test_reasoning_is_trained_where_answers_are_asked_for_without_it() -> None:
     """The template's prompt closes the thought; reasoning opens it, and the row says so."""
     row = {"messages": [ASKED[0], ASKED[1] | {"reasoning_content": "Two twos."}]}
-    (found,) = read("qwen3_nothink", row)
+    (chat,) = read("qwen3_nothink", row)
 
-    assert trained([found]) == ["Two twos.\n</think>\n\n4.<|im_end|>\n"]
-    assert found.only_in_prompts == "\n</think>\n\n"
+    assert trained([chat]) == ["Two twos.\n</think>\n\n4.<|im_end|>\n"]
+    assert chat.only_in_prompts == "\n</think>\n\n"
 
 
 def test_a_call_after_a_result_follows_the_prompt_that_asks_for_it() -> None:
@@ -86,13 +86,13 @@ def test_a_call_after_a_result_follows_the_prompt_that_asks_for_it() -> None:
         *({"role": "user", "content": "x"}, called("call_1")),
         {"role": "tool", "tool_call_id": "call_1", "content": "1"},
     ]
-    (found,) = [render_chat(tokenizer, {"messages": [*quiet(messages), called("call_2")]}, TODAY)]
+    (chat,) = [render_chat(tokenizer, {"messages": [*quiet(messages), called("call_2")]}, TODAY)]
     prompt = render_prompt(tokenizer, {"messages": messages}, TODAY)
 
-    assert found.text.startswith(prompt)
-    assert found.trained == ((len(prompt), len(found.text)),)
+    assert chat.text.startswith(prompt)
+    assert chat.trained == ((len(prompt), len(chat.text)),)
     assert prompt.endswith("outputs\u2581end\uff5c>")
-    assert trained([found])[0].startswith("<\uff5cAssistant\uff5c><\uff5ctool\u2581calls")
+    assert trained([chat])[0].startswith("<\uff5cAssistant\uff5c><\uff5ctool\u2581calls")
 
 
 def called(number: str) -> Json:
@@ -125,8 +125,8 @@ PLAIN = EACH + "<{{ m.role }}>{{ m.content }}</>{% endfor %}"
 ASK = "{% if add_generation_prompt %}<assistant>{% endif %}"
 
 
-def marked(found: RenderedChat) -> list[str]:
-    return [found.text[start:end] for start, end in found.trained]
+def marked(chat: RenderedChat) -> list[str]:
+    return [chat.text[start:end] for start, end in chat.trained]
 
 
 def render(source: str) -> RenderedChat:
@@ -151,10 +151,10 @@ def test_marks_are_found_in_loops_macros_and_blocks(source: str) -> None:
 
 
 def test_an_answer_may_have_several_marks() -> None:
-    found = render(f"{EACH}{SPLIT_MARKS}{{% endfor %}}")
+    chat = render(f"{EACH}{SPLIT_MARKS}{{% endfor %}}")
 
-    assert marked(found) == ["one", "<e>", "three", "<e>"]
-    assert [found.text[a:b] for a, b in found.answers] == ["one|<e>", "two|<e>", "three|<e>"]
+    assert marked(chat) == ["one", "<e>", "three", "<e>"]
+    assert [chat.text[a:b] for a, b in chat.answers] == ["one|<e>", "two|<e>", "three|<e>"]
 
 
 @pytest.mark.parametrize(
@@ -173,10 +173,10 @@ def test_marked_text_that_is_changed_afterwards_is_refused(source: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "words", ["{#- as {% generation %} does -#}", "{% raw %}{% generation %}{% endraw %}"]
+    "text", ["{#- as {% generation %} does -#}", "{% raw %}{% generation %}{% endraw %}"]
 )
-def test_a_mark_that_is_only_written_about_marks_nothing(words: str) -> None:
-    assert marked(render(words + PLAIN + ASK)) == ["one</>", "three</>"]
+def test_a_mark_that_is_only_written_about_marks_nothing(text: str) -> None:
+    assert marked(render(text + PLAIN + ASK)) == ["one</>", "three</>"]
 
 
 def test_a_mark_that_another_answer_lacks_is_refused() -> None:
@@ -190,14 +190,14 @@ def test_a_mark_that_another_answer_lacks_is_refused() -> None:
 
 def test_a_marked_answer_that_is_asked_for_with_an_open_thought_says_so() -> None:
     """A character that thought and answer share, here "<", is not left out of the warning."""
-    asked = template("marked").replace(
+    source = template("marked").replace(
         "'<|assistant|>' }}{%- endif", "'<|assistant|><think>' }}{%- endif"
     )
     row = {"messages": [ROW["messages"][0], {"role": "assistant", "content": "<b>one</b>"}]}
-    found = render_chat(tiny_tokenizer(asked), row, TODAY)
+    chat = render_chat(tiny_tokenizer(source), row, TODAY)
 
-    assert found.only_in_prompts == "<think>"
-    assert marked(found) == ["<b>one</b><|end|>"]
+    assert chat.only_in_prompts == "<think>"
+    assert marked(chat) == ["<b>one</b><|end|>"]
 
 
 LOOP = "{% for m in messages %}[{{ m.role }}]"
@@ -214,9 +214,9 @@ def calling(*calls: Json) -> Json:
     return {"role": "assistant", "content": None, "tool_calls": [*calls]}
 
 
-def result(call_id: str | None = None, **more: object) -> Json:
+def result(call_id: str | None = None, **members: object) -> Json:
     about = {"tool_call_id": call_id} if call_id else {}
-    return {"role": "tool", "content": "5", **about, **more}
+    return {"role": "tool", "content": "5", **about, **members}
 
 
 def text_of(source: str, *messages: Json) -> str:
@@ -246,21 +246,25 @@ def test_results_without_an_id_answer_the_open_calls_in_their_order() -> None:
 
 
 def test_functions_answer_the_call_of_their_name() -> None:
-    old = {"role": "assistant", "content": None, "function_call": call(None, "one")["function"]}
-    row = {"messages": [old, {"role": "function", "name": "one", "content": "1"}] * 2}
-    found = template_messages(row, CallForm())
+    assistant = {
+        "role": "assistant",
+        "content": None,
+        "function_call": call(None, "one")["function"],
+    }
+    row = {"messages": [assistant, {"role": "function", "name": "one", "content": "1"}] * 2}
+    messages = template_messages(row, CallForm())
 
-    assert [m["tool_call_id"] for m in found if m["role"] == "tool"] == ["call_0", "call_1"]
-    assert [m["tool_calls"][0]["id"] for m in found if "tool_calls" in m] == ["call_0", "call_1"]
+    assert [m["tool_call_id"] for m in messages if m["role"] == "tool"] == ["call_0", "call_1"]
+    assert [m["tool_calls"][0]["id"] for m in messages if "tool_calls" in m] == ["call_0", "call_1"]
 
 
 @pytest.mark.parametrize("family", ["mistral", "mistral_small"])
 @pytest.mark.parametrize("call_id", [None, "1", "call_1", "call_abcdefghijkl", "abcdefghi"])
 def test_mistral_takes_calls_with_ids_of_any_length(family: str, call_id: str | None) -> None:
     messages = [calling(call(call_id, a=1)), result(call_id)]
-    found = text_of(template(family), *messages)
+    text = text_of(template(family), *messages)
 
-    assert found.count(found.split('"id": "')[1][:9]) == 2
+    assert text.count(text.split('"id": "')[1][:9]) == 2
 
 
 def test_no_empty_answer_is_trained_beside_a_call() -> None:
@@ -273,7 +277,7 @@ def test_no_empty_answer_is_trained_beside_a_call() -> None:
 
 
 @pytest.mark.parametrize(
-    ("shown", "expected"),
+    ("expression", "expected"),
     [
         ("{{ c.function.arguments | tojson }}", '{"a": "\u00e9\\"<&>"}'),
         ("{{ '{}'.format(c.function.arguments | tojson) }}", '{"a": "\u00e9\\"<&>"}'),
@@ -292,7 +296,7 @@ def test_no_empty_answer_is_trained_beside_a_call() -> None:
     ],
     ids=["tojson", "format", "string", "joined", "items", "is string", "whole function"],
 )
-def test_arguments_are_given_as_a_template_shows_them_best(shown: str, expected: str) -> None:
-    source = f"{LOOP}{{% for c in m.tool_calls or [] %}}{shown}{{% endfor %}}{END}"
+def test_arguments_are_given_as_a_template_shows_them_best(expression: str, expected: str) -> None:
+    source = f"{LOOP}{{% for c in m.tool_calls or [] %}}{expression}{{% endfor %}}{END}"
 
     assert expected in text_of(source, calling(call("call_1", a='\u00e9"<&>')))

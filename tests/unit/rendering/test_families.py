@@ -40,8 +40,8 @@ def user(text: str) -> Json:
     return {"role": "user", "content": text}
 
 
-def answer(text: str | None, **more: Any) -> Json:  # noqa: ANN401
-    return {"role": "assistant", "content": text, **more}
+def answer(text: str | None, **members: Any) -> Json:  # noqa: ANN401
+    return {"role": "assistant", "content": text, **members}
 
 
 def call(arguments: Json, name: str = "add", call_id: str = "call_abcdefghijkl") -> Json:
@@ -125,27 +125,29 @@ def rendered(family: str, row: Json) -> list[RenderedChat]:
     """Return the examples that a run would train on."""
     tokenizer = tokenizer_of(family)
     splits = rewrites_history(tokenizer, row, TODAY)
-    return [render_chat(tokenizer, one, TODAY) for one in (split_answers(row) if splits else [row])]
+    return [
+        render_chat(tokenizer, chat, TODAY) for chat in (split_answers(row) if splits else [row])
+    ]
 
 
 def joined(spans: Iterable[Span]) -> list[Span]:
     """Spans that touch, as one: a template may mark the end of the text by itself."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for start, end in spans:
-        if found and found[-1][1] == start:
-            start, _ = found.pop()  # noqa: PLW2901 - the span grows
-        found.append((start, end))
-    return found
+        if merged and merged[-1][1] == start:
+            start, _ = merged.pop()  # noqa: PLW2901 - the span grows
+        merged.append((start, end))
+    return merged
 
 
-def trained(found: list[RenderedChat]) -> list[str]:
-    return [one.text[start:end] for one in found for start, end in one.trained]
+def trained(chats: list[RenderedChat]) -> list[str]:
+    return [chat.text[start:end] for chat in chats for start, end in chat.trained]
 
 
-def with_brackets(found: RenderedChat) -> str:
+def with_brackets(chat: RenderedChat) -> str:
     """Return the text with brackets around the parts that are trained."""
-    text = found.text
-    for start, end in sorted(found.trained, reverse=True):
+    text = chat.text
+    for start, end in sorted(chat.trained, reverse=True):
         text = f"{text[:start]}{OPEN}{text[start:end]}{CLOSE}{text[end:]}"
     return text
 
@@ -154,48 +156,48 @@ def with_brackets(found: RenderedChat) -> str:
 @pytest.mark.parametrize("name", ["system", "calls", "reasoning"])
 def test_rows_are_read_and_trained_as_written_down(family: str, name: str) -> None:
     try:
-        found = [with_brackets(one) for one in rendered(family, ROWS[name])]
+        texts = [with_brackets(chat) for chat in rendered(family, ROWS[name])]
     except RenderError as error:
-        found = [f"refused: {error}"]
+        texts = [f"refused: {error}"]
 
-    assert found == EXPECTED[family][name]
+    assert texts == EXPECTED[family][name]
 
 
 @pytest.mark.parametrize("family", sorted({*FAMILIES} - UNSHOWN_CALLS - {"qwen3_nothink"}))
 def test_calls_are_trained_with_their_arguments_escaped_once(family: str) -> None:
     first, second = trained(rendered(family, CALLS))
-    old = trained(rendered(family, OLD_CALLS))
+    trained_texts = trained(rendered(family, OLD_CALLS))
 
     assert '{"a": 2}' in first
     assert "add" in first
     assert "\\" not in first
     assert "It is 5." in second
     if family not in MISTRAL:
-        assert old == [first, second]
+        assert trained_texts == [first, second]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_each_answer_follows_the_text_of_the_prompt_at_inference(family: str) -> None:
     for name, row in ROWS.items():
         try:
-            found = rendered(family, row)
+            chats = rendered(family, row)
         except RenderError:
             assert family in NO_CALLS, name
             continue
-        starts = [(one, one.text[:start]) for one in found for start, _ in joined(one.trained)]
-        for place, (one, before) in zip(trained_indexes(row), starts, strict=True):
-            asked = row | {"messages": row["messages"][:place]}
-            prompt = render_prompt(tokenizer_of(family), asked, TODAY)
-            assert prompt.removesuffix(one.only_in_prompts) == before, name
+        starts = [(chat, chat.text[:start]) for chat in chats for start, _ in joined(chat.trained)]
+        for index, (chat, before) in zip(trained_indexes(row), starts, strict=True):
+            prompt_row = row | {"messages": row["messages"][:index]}
+            prompt = render_prompt(tokenizer_of(family), prompt_row, TODAY)
+            assert prompt.removesuffix(chat.only_in_prompts) == before, name
 
 
 def test_an_answer_that_is_asked_for_with_an_open_thought_says_so() -> None:
     """A character that thought and answer share, here "<", is the answer's."""
     row = {"messages": [user("2+2?"), answer("<b>4</b>")]}
-    (found,) = rendered("deepseek_r1", row)
+    (chat,) = rendered("deepseek_r1", row)
 
-    assert found.only_in_prompts == "<think>\n"
-    assert trained([found]) == [f"<b>4</b>{END}"]
+    assert chat.only_in_prompts == "<think>\n"
+    assert trained([chat]) == [f"<b>4</b>{END}"]
 
 
 @pytest.mark.parametrize(

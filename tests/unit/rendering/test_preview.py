@@ -47,8 +47,8 @@ def preview_of(*rows: Json | str, task: Task = TASK, family: str = "") -> Json:
 
 
 def only(row: Json | str, task: Task = TASK, family: str = "") -> Json:
-    (found,) = preview_of(row, task=task, family=family)["rows"]
-    return dict(found)
+    (preview_row,) = preview_of(row, task=task, family=family)["rows"]
+    return dict(preview_row)
 
 
 def texts(example: Json) -> list[tuple[str, str]]:
@@ -74,20 +74,20 @@ def test_the_first_token_of_all_is_never_a_target() -> None:
     """Nothing comes before it that the model could tell it from."""
     text = "{% for m in messages %}{% generation %}{{ m.content }}{% endgeneration %}{% endfor %}"
     line = json.dumps({"messages": [answer("abc")]}).encode()
-    found = preview_rows(tiny_tokenizer(text), TASK, iter([(1, line)]))
-    (example,) = found["rows"][0]["examples"]
+    preview = preview_rows(tiny_tokenizer(text), TASK, iter([(1, line)]))
+    (example,) = preview["rows"][0]["examples"]
 
     assert texts(example) == [("context", "a"), ("trained", "bc")]
     assert example["trained_tokens"] == 2
 
 
 def test_each_answer_is_an_example_where_the_template_rewrites_earlier_ones() -> None:
-    found = preview_of(GOOD, TWO, family="qwen3")
+    preview = preview_of(GOOD, TWO, family="qwen3")
 
-    assert found["splits_answers"]
-    assert [len(row["examples"]) for row in found["rows"]] == [1, 2]
-    assert {e["part"] for row in found["rows"] for e in row["examples"]} == {"answer"}
-    assert all(e["trained_tokens"] for row in found["rows"] for e in row["examples"])
+    assert preview["splits_answers"]
+    assert [len(row["examples"]) for row in preview["rows"]] == [1, 2]
+    assert {e["part"] for row in preview["rows"] for e in row["examples"]} == {"answer"}
+    assert all(e["trained_tokens"] for row in preview["rows"] for e in row["examples"])
 
 
 @pytest.mark.parametrize("task", [PAIRS, REWARD])
@@ -130,10 +130,10 @@ def test_a_character_is_trained_only_if_all_its_tokens_are_kept(room: int) -> No
     row = {"messages": [user(""), answer("a\U0001d54fb")]}
     (example,) = only(row, cut_to(room))["examples"]
 
-    kept = "".join(text for kind, text in texts(example) if kind != "cut")
-    whole = "<|bos|><|user|><|end|><|assistant|>a\U0001d54fb<|end|>"
-    assert "".join(text for _, text in texts(example)) == whole
-    assert ("\U0001d54f" in kept) == (room >= 9)
+    shown_text = "".join(text for kind, text in texts(example) if kind != "cut")
+    expected = "<|bos|><|user|><|end|><|assistant|>a\U0001d54fb<|end|>"
+    assert "".join(text for _, text in texts(example)) == expected
+    assert ("\U0001d54f" in shown_text) == (room >= 9)
     assert example["trained_tokens"] == min(room, 11) - 4
     assert example["kept_tokens"] == min(room, 11)
 
@@ -141,42 +141,42 @@ def test_a_character_is_trained_only_if_all_its_tokens_are_kept(room: int) -> No
 @pytest.mark.parametrize("case", FOUND)
 def test_problems_are_those_that_the_check_of_the_file_names(case: str) -> None:
     row, task, family, code, is_error = FOUND[case]
-    found = only(row, task, family)
+    preview_row = only(row, task, family)
 
-    problems = {problem["code"]: problem for problem in found["problems"]}
+    problems = {problem["code"]: problem for problem in preview_row["problems"]}
     assert problems[code]["is_error"] == is_error
-    assert bool(found["examples"]) == (code not in ("template_refuses", "unreadable_row"))
+    assert bool(preview_row["examples"]) == (code not in ("template_refuses", "unreadable_row"))
 
 
 def test_a_bad_row_leaves_its_neighbours_and_is_named_by_its_line() -> None:
-    found = preview_of(GOOD, HALF, "{", GOOD)["rows"]
+    rows = preview_of(GOOD, HALF, "{", GOOD)["rows"]
 
-    assert [row["line"] for row in found] == [1, 2, 3, 4]
-    assert [bool(row["examples"]) for row in found] == [True, False, False, True]
-    json.dumps(found, ensure_ascii=False).encode()  # no half of a character is left
+    assert [row["line"] for row in rows] == [1, 2, 3, 4]
+    assert [bool(row["examples"]) for row in rows] == [True, False, False, True]
+    json.dumps(rows, ensure_ascii=False).encode()  # no half of a character is left
 
 
 def test_a_model_without_a_template_is_the_models_fault_and_not_the_rows() -> None:
-    made = tiny_tokenizer()
-    bare = Tokenizer(made.backend, made.special_tokens, {})
+    tokenizer = tiny_tokenizer()
+    bare = Tokenizer(tokenizer.backend, tokenizer.special_tokens, {})
 
     with pytest.raises(UnusableTokenizer, match="no chat template"):
         preview_rows(bare, TASK, iter([(1, json.dumps(GOOD).encode())]))
 
 
 def test_rows_are_shown_from_a_line_on_and_the_last_line_is_told() -> None:
-    read = []
+    lines_read = []
 
     def lines() -> Iterator[tuple[int, bytes]]:
         for number in range(1, 1000):
-            read.append(number)
+            lines_read.append(number)
             yield number, json.dumps(GOOD).encode()
 
-    found = preview_rows(tiny_tokenizer(), replace(TASK, first_line=7, most_rows=2), lines())
+    preview = preview_rows(tiny_tokenizer(), replace(TASK, first_line=7, most_rows=2), lines())
 
-    assert [row["line"] for row in found["rows"]] == [7, 8]
-    assert found["next_line"] == 9
-    assert read[-1] == 9
+    assert [row["line"] for row in preview["rows"]] == [7, 8]
+    assert preview["next_line"] == 9
+    assert lines_read[-1] == 9
 
     beyond = preview_of(GOOD, GOOD, task=replace(TASK, first_line=3))
     assert (beyond["rows"], beyond["last_line"], beyond["next_line"]) == ([], 2, None)
@@ -185,16 +185,16 @@ def test_rows_are_shown_from_a_line_on_and_the_last_line_is_told() -> None:
 def test_an_answer_is_bounded_whatever_the_rows_hold() -> None:
     """Control characters take six bytes each in JSON."""
     long = {"messages": [user("\x01" * 30_000), answer("\x02" * 30_000)]}
-    found = preview_of(*[long] * 20, task=cut_to(100_000))
+    preview = preview_of(*[long] * 20, task=cut_to(100_000))
 
-    assert len(json.dumps(found["rows"], ensure_ascii=False)) <= ANSWER_BYTES
-    assert 1 <= len(found["rows"]) < 20
-    assert found["next_line"] == len(found["rows"]) + 1
+    assert len(json.dumps(preview["rows"], ensure_ascii=False)) <= ANSWER_BYTES
+    assert 1 <= len(preview["rows"]) < 20
+    assert preview["next_line"] == len(preview["rows"]) + 1
 
 
 def test_no_row_is_begun_once_time_is_up() -> None:
     times = iter([0.0, 1.0, SECONDS + 1, SECONDS + 2])
     lines = [(n, json.dumps(GOOD).encode()) for n in (1, 2, 3, 4)]
-    found = preview_rows(tiny_tokenizer(), TASK, iter(lines), lambda: next(times))
+    preview = preview_rows(tiny_tokenizer(), TASK, iter(lines), lambda: next(times))
 
-    assert (len(found["rows"]), found["next_line"]) == (2, 3)
+    assert (len(preview["rows"]), preview["next_line"]) == (2, 3)

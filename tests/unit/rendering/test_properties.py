@@ -85,8 +85,8 @@ def as_sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
     messages = [{n: v for n, v in m.items() if n != "weight"} for m in row["messages"][:count]]
     for message in messages:
         for call in message.get("tool_calls", ()):
-            given = call["function"]["arguments"]
-            arguments = form.arguments(given, json.loads(given))
+            raw = call["function"]["arguments"]
+            arguments = form.arguments(raw, json.loads(raw))
             message["tool_calls"] = [
                 call | {"function": call["function"] | {"arguments": arguments}}
             ]
@@ -95,8 +95,8 @@ def as_sent(row: Json, form: CallForm, count: int | None = None) -> list[Json]:
 
 @cache
 def transformers_tokenizer() -> Any:  # noqa: ANN401 - transformers is untyped here
-    ours = tiny_tokenizer()
-    return PreTrainedTokenizerFast(tokenizer_object=ours.backend, **ours.special_tokens)
+    tokenizer = tiny_tokenizer()
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer.backend, **tokenizer.special_tokens)
 
 
 def applied(family: str, row: Json, form: CallForm, count: int | None = None, **how: bool) -> Any:  # noqa: ANN401
@@ -136,12 +136,12 @@ def test_text_and_prompts_are_those_of_transformers(family: str, row: Json) -> N
     assert text == expected
 
     splits = rewrites_history(tokenizer, row, TODAY)
-    found = [render_chat(tokenizer, r, TODAY) for r in (split_answers(row) if splits else [row])]
+    chats = [render_chat(tokenizer, r, TODAY) for r in (split_answers(row) if splits else [row])]
     starts: list[tuple[str, str]] = []
-    for one in found:
-        starts += [(one.text[:a], one.only_in_prompts) for a, _ in _without_tails(one.trained)]
-    for place, (before, left_out) in zip(trained_indexes(row), starts, strict=True):
-        prompt = applied(family, row, form, place, add_generation_prompt=True)
+    for chat in chats:
+        starts += [(chat.text[:a], chat.only_in_prompts) for a, _ in _without_tails(chat.trained)]
+    for index, (before, left_out) in zip(trained_indexes(row), starts, strict=True):
+        prompt = applied(family, row, form, index, add_generation_prompt=True)
         assert before in (prompt, prompt.removesuffix(left_out))
 
 
@@ -159,7 +159,7 @@ def test_tokens_and_masks_are_those_of_transformers(row: Json) -> None:
     tokenizer = our_tokenizer("marked")
     how = {"tokenize": True, "return_dict": True, "return_assistant_tokens_mask": True}
     expected = applied("marked", row, tokenizer.call_form(None), **how)
-    found = tokenize_chat(tokenizer, row, 100_000, TODAY)
+    tokens = tokenize_chat(tokenizer, row, 100_000, TODAY)
 
-    assert found.ids == expected["input_ids"]
-    assert found.trained == [bool(mask) for mask in expected["assistant_masks"]]
+    assert tokens.ids == expected["input_ids"]
+    assert tokens.trained == [bool(mask) for mask in expected["assistant_masks"]]

@@ -40,21 +40,21 @@ def test_characters_without_a_whole_token_go_with_their_neighbours_or_are_cut() 
 
 def test_short_segments_stay_whole_beside_long_ones() -> None:
     text = "c" * 5000 + "t" * 30 + "x" * 5000
-    found = [(C, 0, 5000), (T, 5000, 5030), (X, 5030, 10_030)]
-    shown = list(shorten_segments(text, found, 1000))
+    runs = [(C, 0, 5000), (T, 5000, 5030), (X, 5030, 10_030)]
+    segments = list(shorten_segments(text, runs, 1000))
 
-    assert {"kind": T, "text": "t" * 30} in shown
-    assert [s["kind"] for s in shown] == [C, C, T, X, X]
-    assert sum(s.get("omitted", 0) + len(s["text"]) for s in shown) == len(text)
-    assert sum(len(s["text"]) for s in shown) <= 1000
+    assert {"kind": T, "text": "t" * 30} in segments
+    assert [s["kind"] for s in segments] == [C, C, T, X, X]
+    assert sum(s.get("omitted", 0) + len(s["text"]) for s in segments) == len(text)
+    assert sum(len(s["text"]) for s in segments) <= 1000
 
 
 def test_of_too_many_segments_the_first_are_shown() -> None:
-    found = [(T if n % 2 else C, n, n + 1) for n in range(10_000)]
-    shown = list(shorten_segments("ab" * 5000, found, 7000))
+    runs = [(T if n % 2 else C, n, n + 1) for n in range(10_000)]
+    segments = list(shorten_segments("ab" * 5000, runs, 7000))
 
-    assert len(shown) == 101
-    assert shown[-1] == {"kind": C, "text": "", "omitted": 9900}
+    assert len(segments) == 101
+    assert segments[-1] == {"kind": C, "text": "", "omitted": 9900}
 
 
 @given(
@@ -63,19 +63,19 @@ def test_of_too_many_segments_the_first_are_shown() -> None:
     st.integers(200, 400),
 )
 def test_every_character_is_shown_or_counted_once(
-    steps: list[tuple[str, int, int]], kept: int, most: int
+    steps: list[tuple[str, int, int]], kept_tokens: int, most: int
 ) -> None:
     """Tokens overlap the last one by a character at times, and leave some out."""
     at, tokens = 0, []
     for number, (kind, gap, length) in enumerate(steps):
         start = max(at + gap - 1, 0)
         at = start + length
-        tokens.append((kind if number < kept else X, (start, at)))
+        tokens.append((kind if number < kept_tokens else X, (start, at)))
     text = "".join(chr(97 + n % 26) for n in range(at + 2))
-    found = find_runs(len(text), tokens)
+    runs = find_runs(len(text), tokens)
 
-    places = [place for _, start, end in found for place in range(start, end)]
-    assert places == list(range(len(text)))
-    assert all(a[0] != b[0] for a, b in pairwise(found))
-    shown = list(shorten_segments(text, found, most))
-    assert sum(len(s["text"]) + s.get("omitted", 0) for s in shown) == len(text)
+    positions = [position for _, start, end in runs for position in range(start, end)]
+    assert positions == list(range(len(text)))
+    assert all(a[0] != b[0] for a, b in pairwise(runs))
+    segments = list(shorten_segments(text, runs, most))
+    assert sum(len(s["text"]) + s.get("omitted", 0) for s in segments) == len(text)

@@ -83,17 +83,17 @@ def test_whole_characters_pass_however_they_are_written(text: str, ascii_only: b
 @given(st.text(alphabet='\\ud83\ud83d\ude42u0000\0"x', max_size=8))
 def test_a_text_passes_if_and_only_if_it_can_be_stored(text: str) -> None:
     try:
-        found = loads(json.dumps([text]))
+        parsed = loads(json.dumps([text]))
     except ValueError:
-        found = None
+        parsed = None
 
     halves = any("\ud800" <= c <= "\udfff" for c in json.loads(json.dumps(text)))
-    assert (found is None) == (halves or "\0" in text)
-    assert found in (None, [json.loads(json.dumps(text))])
+    assert (parsed is None) == (halves or "\0" in text)
+    assert parsed in (None, [json.loads(json.dumps(text))])
 
 
 @pytest.mark.parametrize(
-    ("value", "says"),
+    ("value", "expected"),
     [
         ("NaN", "NaN is not a JSON value"),
         ("-Infinity", "-Infinity is not a JSON value"),
@@ -111,13 +111,13 @@ def test_a_text_passes_if_and_only_if_it_can_be_stored(text: str) -> None:
     ],
     ids=lambda value: value[:24],
 )
-def test_what_other_programs_read_differently_is_refused(value: str, says: str) -> None:
+def test_what_other_programs_read_differently_is_refused(value: str, expected: str) -> None:
     line = json.dumps(CHAT)[:-1] + f', "more": {value}}}'
 
     message = refusal(line.encode())
 
     assert message.startswith("1 of 1 lines are wrong (1 invalid_json). line 1: ")
-    assert says in message
+    assert expected in message
 
 
 @pytest.mark.parametrize(

@@ -35,7 +35,7 @@ def named_token(content: str, **flags: bool) -> Json:
 
 
 def listed(**tokens: Json) -> Json:
-    return {"added_tokens_decoder": {number[1:]: told for number, told in tokens.items()}}
+    return {"added_tokens_decoder": {number[1:]: token for number, token in tokens.items()}}
 
 
 def changed(**flags: bool) -> Json:
@@ -120,11 +120,11 @@ KINDS: dict[str, Json] = {
 @pytest.mark.parametrize("kind", KINDS)
 def test_tokens_and_names_are_those_of_transformers(kind: str, tmp_path: Path) -> None:
     write(tmp_path, KINDS[kind])
-    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer, reference = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
 
     for text in TEXTS:
-        assert ours.encode(text).ids == theirs(text, add_special_tokens=False).input_ids
-    assert dict(ours.special_tokens) == theirs.special_tokens_map
+        assert tokenizer.encode(text).ids == reference(text, add_special_tokens=False).input_ids
+    assert dict(tokenizer.special_tokens) == reference.special_tokens_map
     assert check_tokenizer(tmp_path, is_encoder=False).warnings == []
 
 
@@ -192,20 +192,22 @@ def test_templates_are_read_by_name_from_a_folder_or_from_the_configuration(tmp_
     (tmp_path / "chat_template.jinja").write_text("default")
     (tmp_path / "additional_chat_templates").mkdir()
     (tmp_path / "additional_chat_templates" / "tool_use.jinja").write_text("tools")
-    ours, theirs = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
+    tokenizer, reference = read_tokenizer(tmp_path), AutoTokenizer.from_pretrained(tmp_path)
 
     assert (
-        dict(ours.templates) == theirs.chat_template == {"default": "default", "tool_use": "tools"}
+        dict(tokenizer.templates)
+        == reference.chat_template
+        == {"default": "default", "tool_use": "tools"}
     )
-    assert used(ours, None) == "default"
-    assert used(ours, [{}]) == "tools"
+    assert used(tokenizer, None) == "default"
+    assert used(tokenizer, [{}]) == "tools"
 
     named = [{"name": n, "template": n} for n in ("default", "tool_use", "rag")]
     (tmp_path / "listed").mkdir()
     folder = write(tmp_path / "listed", {"tokenizer_config.json": PLAIN | {"chat_template": named}})
-    ours, theirs = read_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
-    assert dict(ours.templates) == theirs.chat_template
-    assert used(ours, [{}]) == "tool_use"
+    tokenizer, reference = read_tokenizer(folder), AutoTokenizer.from_pretrained(folder)
+    assert dict(tokenizer.templates) == reference.chat_template
+    assert used(tokenizer, [{}]) == "tool_use"
 
 
 def used(tokenizer: Tokenizer, tools: list[Json] | None) -> str:
@@ -232,7 +234,7 @@ def test_a_head_is_padded_with_a_token_that_neither_texts_nor_templates_hold(
     names: tuple[str, str], template: str, pads: str, tmp_path: Path
 ) -> None:
     special = [token(END), *map(token, names)]
-    added = [{"id": SIZE + number, **one} for number, one in enumerate(special)]
+    added = [{"id": SIZE + number, **members} for number, members in enumerate(special)]
     config = {"eos_token": END, "pad_token": END, "chat_template": template}
     write(
         tmp_path,

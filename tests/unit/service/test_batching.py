@@ -66,18 +66,18 @@ NEVER_CONNECTED = OperationalError(None, None, Exception())
 
 @pytest.mark.parametrize("end", [GONE, NEVER_CONNECTED, Killed()])
 async def test_where_the_database_ends_nobody_waits_for_ever(end: BaseException) -> None:
-    tried = 0
+    attempts = 0
 
     async def fails(_: Sequence[int]) -> list[int]:
-        nonlocal tried
-        tried += 1
+        nonlocal attempts
+        attempts += 1
         raise end
 
     together = Batcher(fails)
     answers = await asyncio.gather(*(together.do(n) for n in range(3)), return_exceptions=True)
 
     assert [type(a) for a in answers] == [type(end)] * 3
-    assert tried == 1
+    assert attempts == 1
 
 
 async def test_who_asks_again_in_the_instant_in_which_the_others_end_is_served() -> None:

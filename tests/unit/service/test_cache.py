@@ -27,9 +27,9 @@ class Source:
 
 @pytest.fixture
 def listener() -> Listener:
-    made = Listener("postgresql://nowhere")
-    made.is_connected = True
-    return made
+    connected = Listener("postgresql://nowhere")
+    connected.is_connected = True
+    return connected
 
 
 @pytest.fixture
@@ -48,20 +48,20 @@ def source(listener: Listener) -> Source:
 
 
 async def test_a_value_is_cached_for_some_time(cache: Cache, source: Source, timer: Timer) -> None:
-    found = []
+    values = []
     for timer.now in (0.0, 4.9, 5.0):
-        found.append(await cache.get("a", source.read))
+        values.append(await cache.get("a", source.read))
 
-    assert found == ["read 1", "read 1", "read 2"]
+    assert values == ["read 1", "read 1", "read 2"]
 
 
 async def test_a_notice_clears_its_topic(cache: Cache, source: Source, listener: Listener) -> None:
-    found = []
+    values = []
     for topic in ("jobs", "keys", "keys"):
-        found.append(await cache.get("a", source.read))
+        values.append(await cache.get("a", source.read))
         listener.wake(topic)
 
-    assert [*found, await cache.get("a", source.read)] == ["read 1", "read 1", "read 2", "read 3"]
+    assert [*values, await cache.get("a", source.read)] == ["read 1", "read 1", "read 2", "read 3"]
     assert len(listener._waiting["keys"]) == 1
 
 

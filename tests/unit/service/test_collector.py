@@ -59,31 +59,31 @@ async def test_what_came_and_stays_is_looked_through_once_within_moments() -> No
     """Else thousands of long polls would be looked through at once, minutes later."""
     async with looking():
         stay = [[n] for n in range(5_000)]  # far from what makes it come by itself
-        ids = {id(one) for one in stay}
+        ids = {id(tracked) for tracked in stay}
 
         await until(_newest, ids.isdisjoint)
 
-        assert ids <= {id(one) for one in gc.get_objects(generation=1)}
+        assert ids <= {id(tracked) for tracked in gc.get_objects(generation=1)}
 
 
 async def test_a_cycle_that_nobody_holds_goes_within_moments() -> None:
     async with looking():
-        gone = Cycle().gone
+        freed = Cycle().gone
 
-        assert await asyncio.wait_for(gone.wait(), 10)
+        assert await asyncio.wait_for(freed.wait(), 10)
 
 
 async def test_a_cycle_that_was_held_for_longer_goes_when_all_is_looked_at() -> None:
     """Those looks do not come by themselves: Python counts rounds that it began alone."""
     async with looking(every=0.01, rounds=20):
-        held = Cycle()
-        await until(_newest, {id(held)}.isdisjoint, interval=0.01)
+        cycle = Cycle()
+        await until(_newest, {id(cycle)}.isdisjoint, interval=0.01)
 
-        gone = held.gone
-        del held
+        freed = cycle.gone
+        del cycle
 
-        assert await asyncio.wait_for(gone.wait(), 10)
+        assert await asyncio.wait_for(freed.wait(), 10)
 
 
 async def _newest() -> set[int]:
-    return {id(one) for one in gc.get_objects(generation=0)}
+    return {id(tracked) for tracked in gc.get_objects(generation=0)}

@@ -9,8 +9,8 @@ SOON = timedelta(milliseconds=1)
 
 
 def test_ids_of_a_moment_sort_from_its_earliest_on_and_before_that_of_the_next() -> None:
-    drawn = [new_id("ftjob", NOW) for _ in range(100)]
+    ids = [new_id("ftjob", NOW) for _ in range(100)]
 
-    assert lower_bound_id("ftjob", NOW) <= min(drawn)
+    assert lower_bound_id("ftjob", NOW) <= min(ids)
     assert new_id("ftjob", NOW - SOON) < lower_bound_id("ftjob", NOW)
-    assert max(drawn) < lower_bound_id("ftjob", NOW + SOON)
+    assert max(ids) < lower_bound_id("ftjob", NOW + SOON)

@@ -53,9 +53,9 @@ def test_a_control_character_is_shown_as_its_escape() -> None:
 
 def test_json_means_the_same_when_it_is_made_printable() -> None:
     for indent in (None, 2):
-        shown = printable_json(json.dumps({"text": SOME}, ensure_ascii=False, indent=indent))
-        assert obeyed(shown, "\n") == set()
-        assert json.loads(shown) == json.loads(json.dumps({"text": SOME}))
+        printed = printable_json(json.dumps({"text": SOME}, ensure_ascii=False, indent=indent))
+        assert obeyed(printed, "\n") == set()
+        assert json.loads(printed) == json.loads(json.dumps({"text": SOME}))
 
 
 @pytest.mark.parametrize("text", HOSTILE.values(), ids=HOSTILE.keys())
@@ -71,8 +71,10 @@ def test_a_console_prints_no_strangers_control_characters(text: str, on_terminal
         console.print(printed, style=None)
     console.rule(text)
 
-    ours = written.getvalue().replace("\x1b[1m", "").replace("\x1b[3m", "").replace("\x1b[0m", "")
-    assert obeyed(ours, "\n") == set()
+    unstyled = (
+        written.getvalue().replace("\x1b[1m", "").replace("\x1b[3m", "").replace("\x1b[0m", "")
+    )
+    assert obeyed(unstyled, "\n") == set()
 
 
 def test_a_console_takes_no_text_for_markup() -> None:

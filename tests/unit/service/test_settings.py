@@ -48,14 +48,14 @@ def test_offerings_are_read_as_size_at_region(environment: pytest.MonkeyPatch) -
 def test_an_offering_names_an_existing_cluster(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("REKINDLE_AZUREML_WORKSPACE", "ws")
     environment.setenv("REKINDLE_OFFERINGS", "Standard_X@eastus:on_demand:azureml=team-a100")
-    (one,) = load().offerings
+    (offering,) = load().offerings
 
-    assert (one.engine, one.cluster) == (Engine.AZUREML, "team-a100")
-    assert one == replace(one, cluster="")  # rows of the database do not have it
+    assert (offering.engine, offering.cluster) == (Engine.AZUREML, "team-a100")
+    assert offering == replace(offering, cluster="")  # rows of the database do not have it
 
 
 @pytest.mark.parametrize(
-    ("told", "mend"),
+    ("offerings", "mend"),
     [
         (" ,", "name at least one, SIZE@REGION"),
         ("S@eastus:azureml,S@eastus:azureml=a", "several clusters: name one cluster"),
@@ -65,9 +65,9 @@ def test_an_offering_names_an_existing_cluster(environment: pytest.MonkeyPatch) 
     ],
 )
 def test_offerings_that_cannot_be_read_are_refused_with_how_to_write_them(
-    environment: pytest.MonkeyPatch, told: str, mend: str
+    environment: pytest.MonkeyPatch, offerings: str, mend: str
 ) -> None:
-    environment.setenv("REKINDLE_OFFERINGS", told)
+    environment.setenv("REKINDLE_OFFERINGS", offerings)
 
     with pytest.raises(ValidationError, match=f"(?s)^1 .*\nofferings\n.*{mend}"):
         load()
@@ -96,12 +96,12 @@ def test_budgets_reserve_an_outage_as_long_as_nodes_wait_unless_told_otherwise(
 def test_accounts_of_regions_and_policies_are_json(environment: pytest.MonkeyPatch) -> None:
     environment.setenv("REKINDLE_REGION_STORAGE", '{"westus3": "AccountName=near"}')
     environment.setenv("REKINDLE_AZURE_POLICY", '{"zones": {"eastus": "1"}}')
-    asked = load()
+    settings = load()
     for name in ("REGION_STORAGE", "AZURE_POLICY"):
         environment.setenv(f"REKINDLE_{name}", "")
 
-    assert asked.region_storage["westus3"].get_secret_value() == "AccountName=near"
-    assert asked.azure_policy.zones == {"eastus": "1"}
+    assert settings.region_storage["westus3"].get_secret_value() == "AccountName=near"
+    assert settings.azure_policy.zones == {"eastus": "1"}
     assert (load().region_storage, load().azure_policy.zones) == ({}, {})
 
 
@@ -150,7 +150,7 @@ def test_machines_are_emulated_unless_the_endpoint_is_azures(
 
 
 @pytest.mark.parametrize(
-    ("told", "hours"),
+    ("variables", "hours"),
     [
         ({}, 24),
         ({"STORAGE": "https://account.blob.core.windows.net/"}, 1),
@@ -159,9 +159,9 @@ def test_machines_are_emulated_unless_the_endpoint_is_azures(
     ],
 )
 def test_urls_of_nodes_live_an_hour_where_no_account_key_can_revoke_them(
-    environment: pytest.MonkeyPatch, told: dict[str, str], hours: int
+    environment: pytest.MonkeyPatch, variables: dict[str, str], hours: int
 ) -> None:
-    for name, value in told.items():
+    for name, value in variables.items():
         environment.setenv(f"REKINDLE_{name}", value)
 
     assert load().grant_lifetime == timedelta(hours=hours)
@@ -178,14 +178,14 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("command", "option", "says"), REFUSED)
+@pytest.mark.parametrize(("command", "option", "expected"), REFUSED)
 def test_a_number_that_cannot_be_is_refused(
-    capsys: pytest.CaptureFixture[str], command: str, option: str, says: str
+    capsys: pytest.CaptureFixture[str], command: str, option: str, expected: str
 ) -> None:
     with pytest.raises(SystemExit):
         console.parse_arguments(None, [command, option])
 
-    assert says in capsys.readouterr().err
+    assert expected in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(

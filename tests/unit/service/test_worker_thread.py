@@ -91,10 +91,10 @@ class Sent:
 )
 async def test_a_long_line_is_judged_beside_the_loop(data: list[bytes], where: str) -> None:
     validator, verdict = Threads(), list[DatasetSummary]()
-    sent = Sent(data)
-    watch = cast("files._ProgressRecorder", sent)
+    recorder = Sent(data)
+    watch = cast("files._ProgressRecorder", recorder)
 
-    passed = [chunk async for chunk in files.validate_chunks(sent, validator, verdict, watch)]
+    passed = [chunk async for chunk in files.validate_chunks(recorder, validator, verdict, watch)]
 
     assert passed == data
     assert where in validator.seen

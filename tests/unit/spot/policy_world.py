@@ -17,26 +17,26 @@ TICK_S = 300.0
 RIGHT = AvailabilitySignals(true_positive_rate=1.0, false_positive_rate=0.0)
 
 
-def spot(region: str = "eastus", hourly: float = 0.3, **more: object) -> Candidate:
+def spot(region: str = "eastus", hourly: float = 0.3, **changes: object) -> Candidate:
     """Return a Spot candidate, priced in units of an hour on demand."""
-    where = Offering(region=region, vm_size="size", capacity_type=CapacityType.SPOT)
-    return Candidate(**{"offering": where, "hourly": hourly, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
+    offering = Offering(region=region, vm_size="size", capacity_type=CapacityType.SPOT)
+    return Candidate(**{"offering": offering, "hourly": hourly, "cold_start_s": 600.0} | changes)  # type: ignore[arg-type] # by name
 
 
-def paid(**more: object) -> Candidate:
+def paid(**changes: object) -> Candidate:
     """Return a candidate of the same machines on demand, at 1 per hour."""
-    where = Offering(region="eastus", vm_size="size", capacity_type=CapacityType.ON_DEMAND)
-    return Candidate(**{"offering": where, "hourly": 1.0, "cold_start_s": 600.0} | more)  # type: ignore[arg-type] # by name
+    offering = Offering(region="eastus", vm_size="size", capacity_type=CapacityType.ON_DEMAND)
+    return Candidate(**{"offering": offering, "hourly": 1.0, "cold_start_s": 600.0} | changes)  # type: ignore[arg-type] # by name
 
 
-def situation(**more: object) -> PolicyState:
+def situation(**changes: object) -> PolicyState:
     """Ten hours of work, fifteen to go, nothing held."""
     usual: dict[str, object] = {
         "work_s": 10 * HOUR,
         "left_s": 15 * HOUR,
         "candidates": (spot(), paid()),
     }
-    return PolicyState(**usual | more)  # type: ignore[arg-type] # by name
+    return PolicyState(**usual | changes)  # type: ignore[arg-type] # by name
 
 
 def hold(candidate: Candidate, age_s: float = HOUR) -> CurrentHold:
@@ -52,9 +52,9 @@ def life(
     cold: int,
     lost: int = 0,
     signs: AvailabilitySignals = RIGHT,
-    seen: MarketExperience | None = None,
+    experience: MarketExperience | None = None,
 ) -> SimulatedRun:
-    """One life in ticks of five minutes, begun knowing nothing; adds to ``seen``."""
+    """One life in ticks of five minutes, begun knowing nothing; adds to ``experience``."""
     zones = tuple(spot(f"region-{z}", cold_start_s=cold * TICK_S) for z in range(len(capacity)))
     case = SimulationCase(
         tick_s=TICK_S,
@@ -66,4 +66,4 @@ def life(
         on_demand=paid(cold_start_s=cold * TICK_S),
         signals=signs,
     )
-    return simulate(case, capacity, 0, seen or MarketExperience.empty(len(zones)))
+    return simulate(case, capacity, 0, experience or MarketExperience.empty(len(zones)))

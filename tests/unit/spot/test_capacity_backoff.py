@@ -18,18 +18,20 @@ from tests.world import SPOT
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
-def shortage_after(before: Shortage | None, nodes: int, asked: datetime, now: datetime) -> Shortage:
+def shortage_after(
+    before: Shortage | None, nodes: int, requested_at: datetime, now: datetime
+) -> Shortage:
     """Return the shortage that is recorded once Azure has refused ``nodes`` machines."""
-    return record_refusal(before, SPOT, nodes, "AllocationFailed", asked, now)
+    return record_refusal(before, SPOT, nodes, "AllocationFailed", requested_at, now)
 
 
 def test_each_further_refusal_doubles_the_time_up_to_a_cap() -> None:
-    once = shortage_after(None, 1, NOW, NOW)
-    twice = shortage_after(once, 1, NOW + FIRST_BACKOFF, NOW + FIRST_BACKOFF)
+    first = shortage_after(None, 1, NOW, NOW)
+    second = shortage_after(first, 1, NOW + FIRST_BACKOFF, NOW + FIRST_BACKOFF)
 
-    assert once.ends_at == NOW + FIRST_BACKOFF
-    assert (twice.since, twice.in_a_row) == (NOW, 2)
-    assert twice.ends_at == NOW + FIRST_BACKOFF + 2 * FIRST_BACKOFF
+    assert first.ends_at == NOW + FIRST_BACKOFF
+    assert (second.since, second.in_a_row) == (NOW, 2)
+    assert second.ends_at == NOW + FIRST_BACKOFF + 2 * FIRST_BACKOFF
     assert backoff_after(60) == LONGEST_BACKOFF
 
 
@@ -68,11 +70,11 @@ class Sky:
         """Azure has no room for one of those who have asked."""
         if not self.waiting:
             return
-        nodes, asked = self.waiting.pop(which % len(self.waiting))
-        before, self.known = self.known, shortage_after(self.known, nodes, asked, self.now)
+        nodes, requested_at = self.waiting.pop(which % len(self.waiting))
+        before, self.known = self.known, shortage_after(self.known, nodes, requested_at, self.now)
         lasts = before is not None and self.now < before.ends_at
         self.sizes = [*(self.sizes if lasts else []), nodes]
-        if not lasts or asked == self.finds_out:
+        if not lasts or requested_at == self.finds_out:
             self.count, self.finds_out = self.count + 1, None
             assert self.known.ends_at == self.now + backoff_after(self.count)
         else:
@@ -92,12 +94,12 @@ def test_in_each_pause_fewer_than_anybody_asked_for_may_be_asked_for_and_by_one_
     happens: list[tuple[int, str, int]],
 ) -> None:
     """Whoever asks and is answered when: and only who asked at the end begins another pause."""
-    sky = Sky()
-    for seconds, what, number in happens:
-        sky.passes(seconds)
-        if what == "asks":
-            sky.asks(number)
+    region = Sky()
+    for seconds, event, number in happens:
+        region.passes(seconds)
+        if event == "asks":
+            region.asks(number)
         else:
-            sky.answers(number)
+            region.answers(number)
 
-    assert (sky.known.in_a_row if sky.known else 0) == sky.count
+    assert (region.known.in_a_row if region.known else 0) == region.count

@@ -17,16 +17,18 @@ def ago(minutes: float) -> datetime:
 
 
 def granted(
-    minutes: float, evicted: float | None = None, nodes: int = 2, **more: object
+    minutes: float, evicted: float | None = None, nodes: int = 2, **changes: object
 ) -> RequestOutcome:
     """Machines that were asked for so many minutes ago, and given."""
-    made = RequestOutcome(offering=SPOT, job_id="job", nodes=nodes, at=ago(minutes), granted=True)
-    lost = None if evicted is None else ago(evicted)
-    return replace(made, evicted_at=lost, **more)  # type: ignore[arg-type]  # a table's rows
+    outcome = RequestOutcome(
+        offering=SPOT, job_id="job", nodes=nodes, at=ago(minutes), granted=True
+    )
+    evicted_at = None if evicted is None else ago(evicted)
+    return replace(outcome, evicted_at=evicted_at, **changes)  # type: ignore[arg-type]  # a table's rows
 
 
-def refused(minutes: float, **more: object) -> RequestOutcome:
-    return replace(granted(minutes, **more), granted=False)  # type: ignore[arg-type]
+def refused(minutes: float, **changes: object) -> RequestOutcome:
+    return replace(granted(minutes, **changes), granted=False)  # type: ignore[arg-type]
 
 
 def past(*answers: RequestOutcome) -> CapacityHistory:
@@ -71,7 +73,7 @@ def test_an_offering_that_gave_machines_twice_lately_gives_them_again(
 
 
 @pytest.mark.parametrize(
-    ("then", "again", "hops"),
+    ("later", "again", "hops"),
     [
         ([], (0, 0), (1, 0)),
         ([granted(60)], (1, 1), (1, 0)),
@@ -96,15 +98,15 @@ def test_an_offering_that_gave_machines_twice_lately_gives_them_again(
     ],
 )
 def test_what_follows_an_eviction_is_counted(
-    then: list[RequestOutcome], again: tuple[int, int], hops: tuple[int, int]
+    later: list[RequestOutcome], again: tuple[int, int], hops: tuple[int, int]
 ) -> None:
-    found = past(granted(120, evicted=60), *then)
+    history = past(granted(120, evicted=60), *later)
 
-    assert (found.regrants, found.hops) == (again, hops)
+    assert (history.regrants, history.hops) == (again, hops)
 
 
 def test_an_offering_was_down_at_its_last_refusal_or_eviction() -> None:
-    found = past(granted(120, evicted=60), refused(90), refused(30, offering=OTHER))
+    history = past(granted(120, evicted=60), refused(90), refused(30, offering=OTHER))
 
-    assert found.last_unavailable == {SPOT: ago(60), OTHER: ago(30)}
-    assert found.refused_at == ago(30)
+    assert history.last_unavailable == {SPOT: ago(60), OTHER: ago(30)}
+    assert history.refused_at == ago(30)

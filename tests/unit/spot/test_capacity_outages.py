@@ -35,19 +35,19 @@ def refused(hours: float, ends: float = 0.0) -> Shortage:
 
 
 def waits(hours: float, past: CapacityHistory = NO_HISTORY) -> RemainingTime:
-    found = expected_wait([refused(hours)], replace(past, refused_at=NOW), NOW)
-    assert found is not None
-    return found
+    wait = expected_wait([refused(hours)], replace(past, refused_at=NOW), NOW)
+    assert wait is not None
+    return wait
 
 
 @pytest.mark.parametrize(
-    ("spots", "hops", "odds"),
+    ("spots", "hops", "probability"),
     [(1, (0, 0), 0.0), (2, (0, 0), 0.4), (4, (0, 0), 0.784), (1, (6, 2), 0.2), (4, (6, 2), 0.5136)],
 )
 def test_another_offering_takes_over_the_likelier_the_more_there_are(
-    spots: int, hops: tuple[int, int], odds: float
+    spots: int, hops: tuple[int, int], probability: float
 ) -> None:
-    assert failover_probability(hops, spots) == pytest.approx(odds)
+    assert failover_probability(hops, spots) == pytest.approx(probability)
 
 
 def test_half_of_all_old_outages_end_after_the_half_life_of_their_rate() -> None:
@@ -57,9 +57,9 @@ def test_half_of_all_old_outages_end_after_the_half_life_of_their_rate() -> None
 
 
 def test_an_outage_lasts_by_its_age_and_by_what_was_seen_here() -> None:
-    young, old = waits(0.1), waits(5.0)
+    young, aged = waits(0.1), waits(5.0)
 
-    assert old.p50 > 2 * young.p50
+    assert aged.p50 > 2 * young.p50
     assert young.p10 < young.p50 < young.p90
 
     assert waits(0.1, CapacityHistory(is_outage_start_observed=False)) == pytest.approx(waits(4.1))
@@ -85,18 +85,18 @@ def test_a_refusal_of_days_ago_or_of_more_machines_is_no_wait_of_today() -> None
 def test_without_requests_nothing_is_known_of_an_outage_which_more_offerings_end_sooner() -> None:
     def wait_if_refused(minutes: float) -> RemainingTime | None:
         at = NOW - timedelta(minutes=minutes)
-        answer = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
+        outcome = RequestOutcome(offering=SPOT, job_id="", nodes=1, at=at, granted=False)
         return expected_wait(
-            [refused(72.0, ends=5)], CapacityHistory.of([answer], [SPOT], 1, NOW), NOW
+            [refused(72.0, ends=5)], CapacityHistory.of([outcome], [SPOT], 1, NOW), NOW
         )
 
     assert wait_if_refused(21) is not None
     assert wait_if_refused(23) is None
     assert expected_wait([refused(72.0, ends=5)], NO_HISTORY, NOW) is None
 
-    both = expected_wait([refused(1.0), refused(1.0)], CapacityHistory(refused_at=NOW), NOW)
-    assert both is not None
-    assert both.p50 < waits(1.0).p50
+    wait = expected_wait([refused(1.0), refused(1.0)], CapacityHistory(refused_at=NOW), NOW)
+    assert wait is not None
+    assert wait.p50 < waits(1.0).p50
 
 
 def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
@@ -104,14 +104,14 @@ def test_eight_of_ten_jobs_that_wait_are_done_within_the_interval() -> None:
     draw, within, lived = random.Random(2), 0, 0
     while lived < 2000:
         of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in OUTAGE_PRIOR)
-        age, whole = draw.uniform(0.05, 6.0), residual_life_quantile(of, 0.0, draw.random())
-        if whole <= age:
+        age, duration = draw.uniform(0.05, 6.0), residual_life_quantile(of, 0.0, draw.random())
+        if duration <= age:
             continue
         lived += 1
-        took = (whole - age) * 3600 + 10_000 * math.exp(draw.gauss(0, 0.12))
-        seen = CapacityHistory(outages=Exposure.of([(age, False)]))
-        told = RemainingTime(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, seen))
-        within += told.p10 <= took <= told.p90
+        elapsed = (duration - age) * 3600 + 10_000 * math.exp(draw.gauss(0, 0.12))
+        history = CapacityHistory(outages=Exposure.of([(age, False)]))
+        remaining = RemainingTime(p10=8575.0, p50=10_000.0, p90=11_660.0).after(waits(age, history))
+        within += remaining.p10 <= elapsed <= remaining.p90
 
     assert within / 2000 == pytest.approx(0.78, abs=0.03)
 
@@ -133,30 +133,30 @@ CALM = RemainingTime(p10=72_000.0, p50=80_000.0, p90=88_000.0)
 def ends(
     past: CapacityHistory = NO_HISTORY,
     spots: int = 1,
-    seen: ObservedProgress = NO_PROGRESS,
+    progress: ObservedProgress = NO_PROGRESS,
     course: ForecastInputs = COURSE,
 ) -> RemainingTime:
     after = expected_aftermath(past, spots)
     return forecast.forecast_remaining(
-        course, steps=STEPS, seconds_per_step=20.0, running=True, progress=seen, after=after
+        course, steps=STEPS, seconds_per_step=20.0, running=True, progress=progress, after=after
     )
 
 
 def test_evictions_to_come_are_followed_by_waits_where_spot_is_seldom_there_again() -> None:
     at_once = CapacityHistory(regrants=(40, 40))
-    never, other = CapacityHistory(regrants=(40, 0)), 2
+    never, spots = CapacityHistory(regrants=(40, 0)), 2
 
     assert CALM.p50 < ends(at_once).p50 < ends().p50 < ends(never).p50 + 60
     assert ends(never).p90 - ends(never).p50 > 2 * (ends(at_once).p90 - ends(at_once).p50)
-    assert ends(spots=other).p50 < ends().p50
-    assert ends(seen=ObservedProgress(evictions=20, trained_s=3600.0)).p50 > ends().p50
+    assert ends(spots=spots).p50 < ends().p50
+    assert ends(progress=ObservedProgress(evictions=20, trained_s=3600.0)).p50 > ends().p50
     assert ends(never, course=COURSE.as_it_runs(None, on_demand=True)) == CALM
 
 
 def test_a_job_that_may_buy_on_demand_waits_no_longer_than_its_deadline_allows() -> None:
-    told = ends().no_later(1000.0, than=CALM)
+    remaining = ends().no_later(1000.0, than=CALM)
 
-    assert told == RemainingTime(p10=min(ends().p10, 73_000.0), p50=81_000.0, p90=89_000.0)
+    assert remaining == RemainingTime(p10=min(ends().p10, 73_000.0), p50=81_000.0, p90=89_000.0)
     assert ends().no_later(-5.0, than=CALM) == CALM
 
 
@@ -170,27 +170,27 @@ def test_eight_of_ten_jobs_end_within_the_interval_with_all_their_waits(
     course = replace(COURSE, evictions_per_second=per_hour / 3600)
     for _ in range(1000):
         of = tuple(draw.gammavariate(3.0, rate / 3.0) for rate in OUTAGE_PRIOR)
-        seen = Exposure.of(
+        outages = Exposure.of(
             [(residual_life_quantile(of, 0.0, draw.random()), True) for _ in range(many)]
         )
         steps = draw.randint(500, 8000)
         work = steps * draw.gauss(20.0, 1.56)
         rate = per_hour * draw.gammavariate(2, 0.5)
-        waits = expected_aftermath(CapacityHistory(outages=seen), spots=1)
-        told = forecast.forecast_remaining(
+        waits = expected_aftermath(CapacityHistory(outages=outages), spots=1)
+        remaining = forecast.forecast_remaining(
             course, steps=steps, seconds_per_step=20.0, running=True, after=waits
         )
-        within += told.p10 <= _lived(work, rate, of, draw) <= told.p90
+        within += remaining.p10 <= _lived(work, rate, of, draw) <= remaining.p90
 
     assert 0.75 <= within / 1000 <= 0.85
 
 
 def _lived(work: float, per_hour: float, of: tuple[float, ...], draw: random.Random) -> float:
     """Seconds until it is done, with a drought after each eviction."""
-    took = 0.0
+    elapsed = 0.0
     while (life := draw.expovariate(per_hour / 3600)) < work:
         work -= life - min(life, draw.uniform(0, COURSE.checkpoint_seconds))
-        took += (
+        elapsed += (
             life + COURSE.recovery_seconds + residual_life_quantile(of, 0.0, draw.random()) * 3600
         )
-    return took + work
+    return elapsed + work

@@ -31,38 +31,42 @@ def place(region: str, hourly: str = "8") -> OfferingState:
 
 
 def scored(score: PlacementScore, *, minutes_ago: float = 1, machines: int = 2) -> ScoreRecord:
-    seen = NOW - timedelta(minutes=minutes_ago)
+    seen_at = NOW - timedelta(minutes=minutes_ago)
     return ScoreRecord(
-        score=score, machines=machines, since=seen - timedelta(hours=1), seen_at=seen
+        score=score, machines=machines, since=seen_at - timedelta(hours=1), seen_at=seen_at
     )
 
 
 def order(
-    places: list[OfferingState], told: Mapping[str, ScoreRecord], machines: int = 2
+    offerings: list[OfferingState], score_records: Mapping[str, ScoreRecord], machines: int = 2
 ) -> list[str]:
-    scores = {spot_pool_of(p.offering): told[r] for p in places if (r := p.offering.region) in told}
-    return [p.offering.region for p in order_by_score(places, scores, machines, NOW)]
+    scores = {
+        spot_pool_of(p.offering): score_records[r]
+        for p in offerings
+        if (r := p.offering.region) in score_records
+    }
+    return [p.offering.region for p in order_by_score(offerings, scores, machines, NOW)]
 
 
 def test_of_one_price_the_better_scored_comes_first_and_what_is_not_scored_before_low() -> None:
-    places = [place("low"), place("silent"), place("medium", "8.05"), place("high")]
-    told = {score.value.lower(): scored(score) for score in PlacementScore}
+    offerings = [place("low"), place("silent"), place("medium", "8.05"), place("high")]
+    scores = {score.value.lower(): scored(score) for score in PlacementScore}
 
-    assert order(places, told) == ["high", "medium", "silent", "low"]
+    assert order(offerings, scores) == ["high", "medium", "silent", "low"]
 
 
 def test_a_cheaper_offering_stays_before_a_better_scored_one() -> None:
-    told = {"cheap": scored(PlacementScore.LOW), "dear": scored(PlacementScore.HIGH)}
+    scores = {"cheap": scored(PlacementScore.LOW), "dear": scored(PlacementScore.HIGH)}
 
-    assert order([place("cheap"), place("dear", "8.10")], told) == ["cheap", "dear"]
+    assert order([place("cheap"), place("dear", "8.10")], scores) == ["cheap", "dear"]
 
 
 def test_where_we_have_held_machines_a_score_changes_nothing() -> None:
-    known = replace(place("known"), experience=HELD)
-    told = {"known": scored(PlacementScore.LOW), "new": scored(PlacementScore.HIGH)}
+    experienced = replace(place("known"), experience=HELD)
+    scores = {"known": scored(PlacementScore.LOW), "new": scored(PlacementScore.HIGH)}
 
-    assert order([known, place("new")], told) == ["known", "new"]
-    assert order([place("new"), known], told) == ["new", "known"]
+    assert order([experienced, place("new")], scores) == ["known", "new"]
+    assert order([place("new"), experienced], scores) == ["new", "known"]
 
 
 def test_on_demand_is_not_ordered_by_the_scores_of_spot() -> None:
@@ -70,12 +74,12 @@ def test_on_demand_is_not_ordered_by_the_scores_of_spot() -> None:
     paid = replace(spot.option.offering, capacity_type=CapacityType.ON_DEMAND, region="b")
     on_demand = replace(spot, option=replace(spot.option, offering=paid))
 
-    told = {"a": scored(PlacementScore.LOW), "b": scored(PlacementScore.HIGH)}
-    assert order([spot, on_demand], told) == ["a", "b"]
+    scores = {"a": scored(PlacementScore.LOW), "b": scored(PlacementScore.HIGH)}
+    assert order([spot, on_demand], scores) == ["a", "b"]
 
 
 @pytest.mark.parametrize(
-    ("told", "machines", "likely"),
+    ("score", "machines", "likely"),
     [
         (scored(PlacementScore.HIGH), 2, 3660.0),
         (scored(PlacementScore.HIGH), 3, None),  # fewer were asked about
@@ -84,9 +88,9 @@ def test_on_demand_is_not_ordered_by_the_scores_of_spot() -> None:
     ],
 )
 def test_a_score_tells_of_so_many_machines_and_for_a_while(
-    told: ScoreRecord, machines: int, likely: float | None
+    score: ScoreRecord, machines: int, likely: float | None
 ) -> None:
-    assert told.likely_seconds(NOW, machines) == likely
+    assert score.likely_seconds(NOW, machines) == likely
 
 
 def test_where_few_are_not_to_be_had_more_are_not_either() -> None:
@@ -99,10 +103,10 @@ SEEN = datetime(2026, 11, 20, 12, tzinfo=UTC)
 
 
 def test_the_last_band_that_was_told_is_the_prior_whatever_its_age_or_else_the_setting() -> None:
-    known = eviction_prior(ReportedBand(band=EvictionBand.TO_10, seen_at=SEEN), 0.05)
+    prior = eviction_prior(ReportedBand(band=EvictionBand.TO_10, seen_at=SEEN), 0.05)
 
-    assert known.per_hour == 0.075
-    assert known.source == "Azure's eviction rate of 2026-11-20, 5 to 10 % of machines an hour"
+    assert prior.per_hour == 0.075
+    assert prior.source == "Azure's eviction rate of 2026-11-20, 5 to 10 % of machines an hour"
 
     setting = eviction_prior(None, 0.05)
     assert setting.per_hour == 0.05
@@ -117,17 +121,20 @@ def test_a_higher_band_means_more_evictions_at_every_age() -> None:
 
 
 def test_an_option_keeps_what_its_evictions_rest_on_and_one_on_demand_has_none() -> None:
-    told = eviction_prior(ReportedBand(band=EvictionBand.ABOVE, seen_at=SEEN), 0.05)
-    spot = replace(offer(evictions_per_hour=told.per_hour), evictions_from=told.source)
+    prior = eviction_prior(ReportedBand(band=EvictionBand.ABOVE, seen_at=SEEN), 0.05)
+    spot = replace(offer(evictions_per_hour=prior.per_hour), evictions_from=prior.source)
     on_demand = replace(spot, offering=replace(spot.offering, capacity_type=ON_DEMAND))
     plan = make_plan(replace(REQUEST, offers=(spot, on_demand)))
 
-    kept = Plan.from_dict(json.loads(json.dumps(plan.as_dict())))
+    stored = Plan.from_dict(json.loads(json.dumps(plan.as_dict())))
 
-    found = {o.offering.capacity_type: o for o in kept.options}
-    assert found[SPOT_TYPE].evictions_from.endswith("20+ % of machines an hour")
-    assert found[SPOT_TYPE].node_evictions_per_hour == 0.25
-    assert (found[ON_DEMAND].evictions_from, found[ON_DEMAND].node_evictions_per_hour) == ("", 0)
+    by_capacity = {o.offering.capacity_type: o for o in stored.options}
+    assert by_capacity[SPOT_TYPE].evictions_from.endswith("20+ % of machines an hour")
+    assert by_capacity[SPOT_TYPE].node_evictions_per_hour == 0.25
+    assert (
+        by_capacity[ON_DEMAND].evictions_from,
+        by_capacity[ON_DEMAND].node_evictions_per_hour,
+    ) == ("", 0)
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def test_a_missed_deadline_is_said() -> None:
 
 
 @pytest.mark.parametrize(
-    ("now", "beyond_s", "before", "then"),
+    ("now", "beyond_s", "before", "after"),
     [
         (situation(), 1260, paid(), spot()),
         (situation(held=hold(spot()), lost_s=200.0), 600, spot(), paid()),
@@ -81,12 +81,12 @@ def test_a_missed_deadline_is_said() -> None:
     ids=["none", "too late", "spot", "margin", "slow spot", "refused", "on demand", "leaves first"],
 )
 def test_the_choice_turns_at_a_second(
-    now: PolicyState, beyond_s: int, before: Candidate, then: Candidate | None
+    now: PolicyState, beyond_s: int, before: Candidate, after: Candidate | None
 ) -> None:
     """So many seconds beyond the ten hours of work."""
     turns = 10 * HOUR + beyond_s
 
-    for left_s, candidate in ((turns - 1, before), (turns, then)):
+    for left_s, candidate in ((turns - 1, before), (turns, after)):
         decision = choose(replace(now, left_s=left_s))
         stays = candidate is not None and now.held == hold(candidate)
         kind = (
@@ -138,9 +138,12 @@ def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
 def test_on_demand_is_left_for_spot_only_on_a_sign(
     spot_is: dict[str, Any], kind: DecisionKind
 ) -> None:
-    there = spot(**spot_is)
+    market = spot(**spot_is)
     ahead = situation(
-        held=hold(paid()), left_s=20 * HOUR, moves=MoveMode.LEAVES_FIRST, candidates=(there, paid())
+        held=hold(paid()),
+        left_s=20 * HOUR,
+        moves=MoveMode.LEAVES_FIRST,
+        candidates=(market, paid()),
     )
 
     assert choose(ahead).kind is kind
@@ -161,23 +164,23 @@ def test_signs_that_were_wrong_are_believed_less() -> None:
 
 
 def test_spot_is_not_left_for_other_spot_where_it_must_be_left_first() -> None:
-    here, there = spot(), spot("westus", hourly=0.1, likely_s=900.0)
+    current, target = spot(), spot("westus", hourly=0.1, likely_s=900.0)
     running = situation(
-        held=hold(here), candidates=(here, there, paid()), moves=MoveMode.LEAVES_FIRST
+        held=hold(current), candidates=(current, target, paid()), moves=MoveMode.LEAVES_FIRST
     )
 
     assert choose(running).kind is DecisionKind.STAY
 
 
 def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None:
-    here, there = spot(), spot("westus", hourly=0.1)
-    running = situation(held=hold(here), candidates=(here, there, paid()))
+    current, target = spot(), spot("westus", hourly=0.1)
+    running = situation(held=hold(current), candidates=(current, target, paid()))
     dear, little = (
-        replace(running, candidates=(here, one, paid()))
-        for one in (replace(there, move_dollars=5.0), replace(there, hourly=0.29))
+        replace(running, candidates=(current, one, paid()))
+        for one in (replace(target, move_dollars=5.0), replace(target, hourly=0.29))
     )
 
-    assert choose(running).candidate == there
+    assert choose(running).candidate == target
     assert choose(dear).kind is choose(little).kind is DecisionKind.STAY
 
 
@@ -188,8 +191,8 @@ def test_a_place_that_evicted_a_minute_ago_ranks_behind_its_equal() -> None:
 
 
 def test_machines_that_start_at_once_can_be_chosen_among() -> None:
-    gone, net = replace(GONE, cold_start_s=0.0), paid(cold_start_s=0.0)
-    short = situation(candidates=(gone, net), work_s=HOUR, left_s=5 * HOUR)
+    absent, net = replace(GONE, cold_start_s=0.0), paid(cold_start_s=0.0)
+    short = situation(candidates=(absent, net), work_s=HOUR, left_s=5 * HOUR)
 
     assert choose(short).kind is DecisionKind.WAIT
 
@@ -265,7 +268,7 @@ WRONG = {
 
 
 @pytest.mark.parametrize(
-    ("capacity", "how", "lived"),  # finished, on Spot, on demand, evictions, starts
+    ("capacity", "settings", "expected"),  # finished, on Spot, on demand, evictions, starts
     [
         (NARROW, {"deadline": 100, "lost": 1}, (97, 70, 7, 5, 6)),
         (WIDE, {"deadline": 90, "lost": 1}, (77, 74, 0, 4, 5)),
@@ -279,33 +282,39 @@ WRONG = {
     ids=["narrow", "wide", "no hurry", "steady", "none", "other zone", "no sign", "wrong signs"],
 )
 def test_a_life_on_known_capacity_is_known(
-    capacity: list[list[bool]], how: dict[str, Any], lived: tuple[int, ...]
+    capacity: list[list[bool]], settings: dict[str, Any], expected: tuple[int, ...]
 ) -> None:
-    found = life(capacity, **{"work": 60, "cold": 2} | how)
+    run = life(capacity, **{"work": 60, "cold": 2} | settings)
 
-    assert lived == (found.finished, found.spot, found.on_demand, found.evictions, found.starts)
-    price = (0.3 * found.spot + found.on_demand) * TICK_S / HOUR
-    assert found.dollars == pytest.approx(price)
+    assert expected == (run.finished, run.spot, run.on_demand, run.evictions, run.starts)
+    price = (0.3 * run.spot + run.on_demand) * TICK_S / HOUR
+    assert run.dollars == pytest.approx(price)
 
 
 def test_a_job_that_began_on_demand_ends_on_spot_once_there_is_some() -> None:
-    seen = MarketExperience.empty(1)
-    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2, seen=seen)
+    experience = MarketExperience.empty(1)
+    alone = life(DRY_AT_FIRST, work=150, deadline=200, cold=2, experience=experience)
 
     assert alone.on_demand > 0
     assert alone.spot > 60
     assert alone.starts == 2
-    assert (seen.moved, seen.moves_granted) == (1, 1)
+    assert (experience.moved, experience.moves_granted) == (1, 1)
     assert alone.finished is not None
     assert alone.finished <= 200
 
 
 def test_a_life_begins_where_its_checkpoint_lies() -> None:
-    here, there = spot("here", move_dollars=1.0), spot("there", 0.28, move_dollars=1.0)
+    current, target = spot("here", move_dollars=1.0), spot("there", 0.28, move_dollars=1.0)
     case = SimulationCase(
-        tick_s=TICK_S, work=60, deadline=None, cold=2, lost=0, zones=(here, there), on_demand=None
+        tick_s=TICK_S,
+        work=60,
+        deadline=None,
+        cold=2,
+        lost=0,
+        zones=(current, target),
+        on_demand=None,
     )
 
-    found = simulate(case, [[True] * 90] * 2, 0, MarketExperience.empty(2))
+    run = simulate(case, [[True] * 90] * 2, 0, MarketExperience.empty(2))
 
-    assert found.dollars == pytest.approx(0.3 * 62 * TICK_S / HOUR)
+    assert run.dollars == pytest.approx(0.3 * 62 * TICK_S / HOUR)

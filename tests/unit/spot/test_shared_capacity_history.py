@@ -44,11 +44,11 @@ async def turns() -> None:
 async def test_of_two_that_ask_at_once_one_reads(monkeypatch: pytest.MonkeyPatch) -> None:
     reads = Reads()
     monkeypatch.setattr(machine_history, "capacity_history", reads.past)
-    both = asking(CapacityHistoryCache(), 2)
+    requests = asking(CapacityHistoryCache(), 2)
     await turns()
     reads.go.set()
 
-    assert await asyncio.gather(*both) == [NO_HISTORY, NO_HISTORY]
+    assert await asyncio.gather(*requests) == [NO_HISTORY, NO_HISTORY]
     assert reads.count == 1
 
 
@@ -72,7 +72,7 @@ async def test_a_read_that_fails_is_not_remembered(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(machine_history, "capacity_history", reads.past)
     reads.go.set()
 
-    told = await asyncio.gather(*asking(histories, 2), return_exceptions=True)
+    results = await asyncio.gather(*asking(histories, 2), return_exceptions=True)
 
-    assert [type(t) for t in told] == [OSError, OSError]
+    assert [type(t) for t in results] == [OSError, OSError]
     assert await histories.read(NOWHERE, [SPOT], 2, NOW) == NO_HISTORY

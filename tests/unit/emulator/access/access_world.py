@@ -54,17 +54,17 @@ class Guarded:
 @asynccontextmanager
 async def guarded(folder: Path) -> AsyncIterator[Guarded]:
     """One with a resource group."""
-    made = EmulatorSettings(folder=folder, hollow=True, access="enforced")
-    fabric = Fabric(made, "http://metadata", lambda: Clock()().timestamp())
+    settings = EmulatorSettings(folder=folder, hollow=True, access="enforced")
+    fabric = Fabric(settings, "http://metadata", lambda: Clock()().timestamp())
     service = httpx.ASGITransport(app=arm(fabric))
     facts = json.loads((folder / "access" / "owner.json").read_text())
     async with client(service) as anybody, client(service) as owner, client(service) as app:
         me = {"client_id": "app", "secret": "secret"}
-        told = await anybody.post("/_emulator/principals", json=me)
+        registered = await anybody.post("/_emulator/principals", json=me)
         await sign_in(owner, facts["client_id"], facts["client_secret"])
         await sign_in(app, "app", "secret")
         (await owner.put(GROUP_ID, json={"location": "eastus"})).raise_for_status()
-        yield Guarded(anybody, owner, app, told.json()["object_id"], fabric)
+        yield Guarded(anybody, owner, app, registered.json()["object_id"], fabric)
 
 
 def client(service: httpx.ASGITransport) -> httpx.AsyncClient:
@@ -75,15 +75,15 @@ def client(service: httpx.ASGITransport) -> httpx.AsyncClient:
 async def sign_in(somebody: httpx.AsyncClient, client_id: str, secret: str) -> None:
     """Give a client a token."""
     form = {"client_id": client_id, "client_secret": secret, "scope": "https://azure/.default"}
-    answer = await somebody.post(f"/{TENANT}/oauth2/v2.0/token", data=form)
-    token = answer.raise_for_status().json()["access_token"]
+    response = await somebody.post(f"/{TENANT}/oauth2/v2.0/token", data=form)
+    token = response.raise_for_status().json()["access_token"]
     somebody.headers["authorization"] = f"Bearer {token}"
 
 
-def assignment(role: str, principal: str, **more: str) -> dict[str, Any]:
+def assignment(role: str, principal: str, **properties: str) -> dict[str, Any]:
     """Return the body of a role assignment."""
     definition = f"{HERE}{AUTHORIZATION}/roleDefinitions/{role}"
-    return {"properties": {"roleDefinitionId": definition, "principalId": principal} | more}
+    return {"properties": {"roleDefinitionId": definition, "principalId": principal} | properties}
 
 
 def guid(number: int) -> str:
@@ -91,6 +91,6 @@ def guid(number: int) -> str:
     return f"00000000-0000-0000-0000-{number:012}"
 
 
-def code(answer: httpx.Response) -> str:
+def code(response: httpx.Response) -> str:
     """Azure's word for an error."""
-    return str(answer.json()["error"]["code"])
+    return str(response.json()["error"]["code"])

@@ -28,26 +28,26 @@ WRITER = {
 async def listed(world: Guarded, scope: str, text: str = "") -> set[str]:
     """Return the last digits of the assignments that a list shows, without the first owner's."""
     params = {"api-version": "2022-04-01"} | ({"$filter": text} if text else {})
-    answer = await world.owner.get(f"{scope}{ASSIGNMENTS}", params=params)
-    rows: list[dict[str, Any]] = answer.raise_for_status().json()["value"]
-    mine = [r for r in rows if r["properties"]["principalId"] == world.app_id]
-    return {row["name"].lstrip("0-") for row in mine}
+    response = await world.owner.get(f"{scope}{ASSIGNMENTS}", params=params)
+    rows: list[dict[str, Any]] = response.raise_for_status().json()["value"]
+    assignments = [r for r in rows if r["properties"]["principalId"] == world.app_id]
+    return {row["name"].lstrip("0-") for row in assignments}
 
 
 async def test_a_role_is_given_once(world: Guarded) -> None:
-    first, again = await world.grant(READER), await world.grant(READER)
-    twice = await world.grant(READER, name=2)
-    other = await world.grant(CONTRIBUTOR)
+    first, repeated = await world.grant(READER), await world.grant(READER)
+    duplicate = await world.grant(READER, name=2)
+    changed = await world.grant(CONTRIBUTOR)
 
-    assert (first.status_code, again.status_code) == (201, 200)
+    assert (first.status_code, repeated.status_code) == (201, 200)
     assert first.json()["properties"]["scope"] == GROUP_ID
     assert first.json()["properties"]["principalType"] == "ServicePrincipal"
-    assert (twice.status_code, code(twice)) == (409, "RoleAssignmentExists")
-    assert twice.json()["error"]["message"] == (
+    assert (duplicate.status_code, code(duplicate)) == (409, "RoleAssignmentExists")
+    assert duplicate.json()["error"]["message"] == (
         "The role assignment already exists. The ID of the conflicting role assignment is "
         f"{guid(1).replace('-', '')}."
     )
-    assert (other.status_code, code(other)) == (400, "RoleAssignmentUpdateNotPermitted")
+    assert (changed.status_code, code(changed)) == (400, "RoleAssignmentUpdateNotPermitted")
 
 
 async def test_nobody_gets_a_role_unless_said_to_be_somebody(world: Guarded) -> None:
@@ -63,7 +63,7 @@ async def test_nobody_gets_a_role_unless_said_to_be_somebody(world: Guarded) -> 
 
 
 @pytest.mark.parametrize(
-    ("name", "body", "word"),
+    ("name", "body", "expected_code"),
     [
         ("x", assignment(READER, guid(5)), "InvalidRoleAssignmentId"),
         (guid(1), assignment(guid(4), guid(5)), "RoleDefinitionDoesNotExist"),
@@ -72,11 +72,11 @@ async def test_nobody_gets_a_role_unless_said_to_be_somebody(world: Guarded) -> 
     ],
 )
 async def test_what_is_no_assignment_is_refused(
-    world: Guarded, name: str, body: dict[str, Any], word: str
+    world: Guarded, name: str, body: dict[str, Any], expected_code: str
 ) -> None:
     refused = await world.owner.put(f"{GROUP_ID}{ASSIGNMENTS}/{name}", json=body)
 
-    assert (refused.status_code, code(refused)) == (400, word)
+    assert (refused.status_code, code(refused)) == (400, expected_code)
 
 
 async def test_lists_look_up_and_down(world: Guarded) -> None:
@@ -93,28 +93,34 @@ async def test_lists_look_up_and_down(world: Guarded) -> None:
 
 
 async def test_an_assignment_is_shown_and_taken_away(world: Guarded) -> None:
-    given = (await world.grant(READER)).json()["id"]
-    shown, deleted = await world.owner.get(given), await world.owner.delete(given.upper())
-    again, gone = await world.owner.delete(given), await world.owner.get(given)
+    assignment_id = (await world.grant(READER)).json()["id"]
+    fetched, deleted = (
+        await world.owner.get(assignment_id),
+        await world.owner.delete(assignment_id.upper()),
+    )
+    deleted_twice, missing = (
+        await world.owner.delete(assignment_id),
+        await world.owner.get(assignment_id),
+    )
 
-    assert shown.json() == deleted.json()
-    assert (again.status_code, gone.status_code) == (204, 404)
-    assert code(gone) == "RoleAssignmentNotFound"
+    assert fetched.json() == deleted.json()
+    assert (deleted_twice.status_code, missing.status_code) == (204, 404)
+    assert code(missing) == "RoleAssignmentNotFound"
 
 
 async def test_built_in_roles_are_found_by_name_and_stay_as_they_are(world: Guarded) -> None:
     params = {"$filter": "roleName eq 'Reader'", "api-version": "2022-04-01"}
-    (found,) = (await world.owner.get(DEFINITIONS, params=params)).json()["value"]
+    (definition,) = (await world.owner.get(DEFINITIONS, params=params)).json()["value"]
     body = {"properties": WRITER}
 
-    assert found["properties"]["permissions"][0]["actions"] == ["*/read"]
-    assert found["id"] == f"{DEFINITIONS}/{READER}"
+    assert definition["properties"]["permissions"][0]["actions"] == ["*/read"]
+    assert definition["id"] == f"{DEFINITIONS}/{READER}"
     assert (await world.owner.get(f"{AUTHORIZATION}/roleDefinitions/{READER}")).status_code == 200
-    assert (await world.owner.put(found["id"], json=body)).status_code == 403
+    assert (await world.owner.put(definition["id"], json=body)).status_code == 403
 
 
 @pytest.mark.parametrize(
-    ("name", "change", "word"),
+    ("name", "change", "expected_code"),
     [
         ("x", {}, "InvalidRoleDefinitionId"),
         (guid(8), {"roleName": ""}, "RoleDefinitionNameNullOrEmpty"),
@@ -125,8 +131,8 @@ async def test_built_in_roles_are_found_by_name_and_stay_as_they_are(world: Guar
     ],
 )
 async def test_what_is_no_role_is_refused(
-    world: Guarded, name: str, change: dict[str, Any], word: str
+    world: Guarded, name: str, change: dict[str, Any], expected_code: str
 ) -> None:
     refused = await world.owner.put(f"{DEFINITIONS}/{name}", json={"properties": WRITER | change})
 
-    assert (refused.status_code, code(refused)) == (400, word)
+    assert (refused.status_code, code(refused)) == (400, expected_code)

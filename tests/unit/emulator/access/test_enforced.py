@@ -75,15 +75,15 @@ async def test_a_list_of_groups_shows_those_that_one_may_see(world: Guarded) -> 
 
 
 async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> None:
-    made = await world.owner.put(f"{IDENTITIES}/nodes", json={"location": "eastus"})
-    identity = made.json()["id"]
+    created = await world.owner.put(f"{IDENTITIES}/nodes", json={"location": "eastus"})
+    identity = created.json()["id"]
     await world.allow("Microsoft.Compute/virtualMachineScaleSets/*")
 
     neither = await world.app.put(f"{SETS}/a", json=with_links(identity))
     await world.grant(OPERATOR, identity, name=2)
     no_subnet = await world.app.put(f"{SETS}/a", json=with_links(identity))
     await world.grant(MACHINES, name=3)
-    both = await world.app.put(f"{SETS}/a", json=with_links(identity))
+    accepted = await world.app.put(f"{SETS}/a", json=with_links(identity))
 
     assert neither.status_code == 403
     assert neither.json()["error"] == {
@@ -97,7 +97,7 @@ async def test_a_scale_set_joins_only_what_its_maker_may_use(world: Guarded) -> 
     }
     assert "subnets/join/action' on the linked scope(s)" in no_subnet.text
     assert "assign/action" not in no_subnet.text
-    assert both.status_code != 403
+    assert accepted.status_code != 403
 
 
 async def test_a_body_that_is_no_json_is_refused_as_such(world: Guarded) -> None:
@@ -128,8 +128,8 @@ async def test_only_members_of_the_directory_sign_in(world: Guarded) -> None:
 )
 async def test_odd_paths_are_refused_as_any_other(world: Guarded, path: str) -> None:
     for caller in (world.app, world.owner):
-        answer = await caller.get("https://azure" + path)
-        assert answer.status_code in (400, 403, 404) or answer.json() == {"value": []}
+        response = await caller.get("https://azure" + path)
+        assert response.status_code in (400, 403, 404) or response.json() == {"value": []}
 
 
 async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guarded) -> None:
@@ -137,8 +137,8 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
         return len((await world.app.get("/subscriptions")).json()["value"])
 
     async def allowed() -> list[Any]:
-        answer = await world.app.get(f"{GROUP_ID}{AUTHORIZATION}/permissions")
-        return [row["actions"] for row in answer.json()["value"]]
+        response = await world.app.get(f"{GROUP_ID}{AUTHORIZATION}/permissions")
+        return [row["actions"] for row in response.json()["value"]]
 
     assert (await seen(), await allowed()) == (0, [])
     await world.grant(READER)
@@ -146,45 +146,51 @@ async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guard
 
 
 async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) -> None:
-    other = f"{GROUP_ID}-2"
+    other_group = f"{GROUP_ID}-2"
     async with guarded(tmp_path) as first:
-        (await first.owner.put(other, json={"location": "eastus"})).raise_for_status()
-        taken = (await first.grant(READER, name=1)).json()["id"]
-        (await first.grant(READER, other, name=2)).raise_for_status()
+        (await first.owner.put(other_group, json={"location": "eastus"})).raise_for_status()
+        removed = (await first.grant(READER, name=1)).json()["id"]
+        (await first.grant(READER, other_group, name=2)).raise_for_status()
         identity = f"{IDENTITIES}/nodes"
-        made = (await first.owner.put(identity, json={"location": "eastus"})).json()
-        (await first.owner.delete(taken)).raise_for_status()
+        before = (await first.owner.put(identity, json={"location": "eastus"})).json()
+        (await first.owner.delete(removed)).raise_for_status()
         owner = (tmp_path / "access" / "owner.json").read_text()
     async with guarded(tmp_path) as second:
         assert (await second.app.get(GROUP_ID)).status_code == 403
-        assert (await second.app.get(other)).status_code == 200
-        kept = (await second.owner.get(identity)).json()
+        assert (await second.app.get(other_group)).status_code == 200
+        after = (await second.owner.get(identity)).json()
         assert (tmp_path / "access" / "owner.json").read_text() == owner
 
-    assert kept == made
+    assert after == before
 
 
 async def test_a_role_is_changed_only_with_the_right_to_all_its_scopes(world: Guarded) -> None:
     """Else who may define roles in one group could widen those of another."""
     definition = f"{AUTHORIZATION}/roleDefinitions/00000000-0000-0000-0000-00000000000c"
-    other = f"{GROUP_ID}-2"
+    other_group = f"{GROUP_ID}-2"
 
     def role(*scopes: str) -> dict[str, Any]:
         allowed = [{"actions": ["Microsoft.Authorization/*"]}]
-        told = {"roleName": "Definer", "assignableScopes": list(scopes), "permissions": allowed}
-        return {"properties": told}
+        properties = {
+            "roleName": "Definer",
+            "assignableScopes": list(scopes),
+            "permissions": allowed,
+        }
+        return {"properties": properties}
 
-    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
-    (await world.owner.put(f"{HERE}{definition}", json=role(GROUP_ID, other))).raise_for_status()
+    (await world.owner.put(other_group, json={"location": "eastus"})).raise_for_status()
+    (
+        await world.owner.put(f"{HERE}{definition}", json=role(GROUP_ID, other_group))
+    ).raise_for_status()
     (await world.grant("00000000-0000-0000-0000-00000000000c")).raise_for_status()
     refused = [
         await world.app.put(f"{GROUP_ID}{definition}", json=role(GROUP_ID)),
-        await world.app.put(f"{GROUP_ID}{definition[:-1]}d", json=role(other)),
+        await world.app.put(f"{GROUP_ID}{definition[:-1]}d", json=role(other_group)),
     ]
-    mine = await world.app.put(f"{GROUP_ID}{definition[:-1]}e", json=role(GROUP_ID))
+    duplicate = await world.app.put(f"{GROUP_ID}{definition[:-1]}e", json=role(GROUP_ID))
 
-    assert [code(answer) for answer in refused] == ["AuthorizationFailed"] * 2
-    assert code(mine) == "RoleDefinitionWithSameNameExists"
+    assert [code(response) for response in refused] == ["AuthorizationFailed"] * 2
+    assert code(duplicate) == "RoleDefinitionWithSameNameExists"
 
 
 async def test_a_role_is_given_only_where_it_can_be_assigned(world: Guarded) -> None:
@@ -201,17 +207,17 @@ SETS_PATH = "/providers/Microsoft.Compute/virtualMachineScaleSets"
 @pytest.fixture
 async def pair(tmp_path: Path) -> AsyncIterator[Guarded]:
     """Yield an emulator that enforces access, with two groups and a scale set in each."""
-    async with guarded(tmp_path) as made:
-        (await made.owner.put(OTHER, json={"location": "eastus"})).raise_for_status()
+    async with guarded(tmp_path) as world:
+        (await world.owner.put(OTHER, json={"location": "eastus"})).raise_for_status()
         for group in (GROUP_ID, OTHER):
-            (await made.owner.put(f"{group}{SETS_PATH}/s", json=scale_set(0))).raise_for_status()
-        yield made
+            (await world.owner.put(f"{group}{SETS_PATH}/s", json=scale_set(0))).raise_for_status()
+        yield world
 
 
 async def groups(pair: Guarded, path: str) -> list[str]:
     """Whose resources a list shows the app."""
-    answer = (await pair.app.get(path)).raise_for_status()
-    return [row["id"].split("/")[4] for row in answer.json()["value"]]
+    response = (await pair.app.get(path)).raise_for_status()
+    return [row["id"].split("/")[4] for row in response.json()["value"]]
 
 
 async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(pair: Guarded) -> None:
@@ -234,16 +240,16 @@ async def test_a_role_on_one_resource_shows_that_one_in_the_subscription(pair: G
     paths = (IDENTITIES.replace(GROUP_ID, HERE), f"{HERE}/resources")
     rows = [(await pair.app.get(path)).json()["value"] for path in paths]
 
-    assert [[row["name"] for row in found] for found in rows] == [["a"]] * 2
+    assert [[row["name"] for row in page] for page in rows] == [["a"]] * 2
     assert code(await pair.app.get(IDENTITIES)) == "AuthorizationFailed"
 
 
-@pytest.mark.parametrize("rest", ["skus", "locations/eastus/usages"])
+@pytest.mark.parametrize("resource_path", ["skus", "locations/eastus/usages"])
 async def test_what_is_no_list_of_resources_is_shown_whole_or_not_at_all(
-    pair: Guarded, rest: str
+    pair: Guarded, resource_path: str
 ) -> None:
     await pair.grant(CONTRIBUTOR)
-    refused = await pair.app.get(f"{HERE}/providers/Microsoft.Compute/{rest}")
+    refused = await pair.app.get(f"{HERE}/providers/Microsoft.Compute/{resource_path}")
 
     assert code(refused) == "AuthorizationFailed"
 
@@ -252,9 +258,9 @@ async def test_an_operation_of_any_service_may_be_followed_by_who_began_it(pair:
     await pair.grant(CONTRIBUTOR)
     workspace = f"{GROUP_ID}/providers/Microsoft.MachineLearningServices/workspaces/w"
     (await pair.app.put(workspace, json={"location": "eastus"})).raise_for_status()
-    gone = await pair.app.delete(workspace)
+    deletion = await pair.app.delete(workspace)
 
-    assert (await pair.app.get(gone.headers["Azure-AsyncOperation"])).status_code == 200
+    assert (await pair.app.get(deletion.headers["Azure-AsyncOperation"])).status_code == 200
 
 
 DEPLOYMENT = f"{GROUP_ID}/providers/Microsoft.Resources/deployments/d"
@@ -265,30 +271,30 @@ DEPLOYS = ("Microsoft.Resources/deployments/*", f"{STORAGE}/read", f"{STORAGE}/w
 
 async def finished(world: Guarded) -> dict[str, Any]:
     """Run the deployment to its end and return its properties."""
-    shown: dict[str, Any] = {}
+    deployment: dict[str, Any] = {}
     for _ in range(100):
         await world.fabric.step()
         for _ in range(50):  # what is not done by the step is done beside it
             await asyncio.sleep(0)
-        shown = (await world.owner.get(DEPLOYMENT)).json()["properties"]
-        if shown["provisioningState"] != "Running":
+        deployment = (await world.owner.get(DEPLOYMENT)).json()["properties"]
+        if deployment["provisioningState"] != "Running":
             break
-    return shown
+    return deployment
 
 
 async def test_a_template_reads_nothing_that_its_deployer_may_not_read(world: Guarded) -> None:
-    other = f"{HERE}/resourceGroups/other"
-    (await world.owner.put(other, json={"location": "eastus"})).raise_for_status()
+    other_group = f"{HERE}/resourceGroups/other"
+    (await world.owner.put(other_group, json={"location": "eastus"})).raise_for_status()
     plain = {"location": "eastus", "kind": "StorageV2", "sku": {"name": "Standard_LRS"}}
-    url = f"{other}/providers/{STORAGE}/secret"
+    url = f"{other_group}/providers/{STORAGE}/secret"
     (await world.owner.put(url, json=plain)).raise_for_status()
     tier = f"[reference('{url}', '2024-01-01').accessTier]"
-    wanted = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
+    deployment = body(template(account(), outputs={"tier": {"type": "string", "value": tier}}))
     await world.allow(*DEPLOYS)
-    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    (await world.app.put(DEPLOYMENT, json=deployment)).raise_for_status()
     refused = await finished(world)
-    (await world.grant(READER, other, name=2)).raise_for_status()
-    (await world.app.put(DEPLOYMENT, json=wanted)).raise_for_status()
+    (await world.grant(READER, other_group, name=2)).raise_for_status()
+    (await world.app.put(DEPLOYMENT, json=deployment)).raise_for_status()
     allowed = await finished(world)
 
     assert refused["provisioningState"] == "Failed"
@@ -301,9 +307,9 @@ async def test_a_right_that_is_taken_away_is_missed_while_the_deployment_runs(
 ) -> None:
     await world.allow(*DEPLOYS)
     (await world.app.put(DEPLOYMENT, json=body(template(account())))).raise_for_status()
-    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
-    (await world.owner.delete(given)).raise_for_status()
-    shown = await finished(world)
+    assignment_id = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    (await world.owner.delete(assignment_id)).raise_for_status()
+    deployment = await finished(world)
 
-    assert [e["code"] for e in shown["error"]["details"]] == ["AuthorizationFailed"]
+    assert [e["code"] for e in deployment["error"]["details"]] == ["AuthorizationFailed"]
     assert (await world.owner.get(ACCOUNT)).status_code == 404

@@ -21,25 +21,25 @@ STORAGE = "https://storage.azure.com/"
 @pytest.fixture
 async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
     """Yield an emulator with a resource group."""
-    async with emulator_inside(tmp_path, Clock(), create_seconds=0.0) as made:
-        yield made
+    async with emulator_inside(tmp_path, Clock(), create_seconds=0.0) as emulator:
+        yield emulator
 
 
 async def identity(inside: Inside, name: str) -> dict[str, Any]:
     """Make a user-assigned identity."""
-    answer = await inside.arm.put(f"{IDENTITIES}/{name}", json={"location": "eastus"})
-    made: dict[str, Any] = answer.raise_for_status().json()
-    return made
+    response = await inside.arm.put(f"{IDENTITIES}/{name}", json={"location": "eastus"})
+    body: dict[str, Any] = response.raise_for_status().json()
+    return body
 
 
 async def vm(inside: Inside, *identities: str, system: bool = False) -> str:
     """Make a scale set with these identities and return the metadata address of its VM."""
     kinds = ["SystemAssigned"] * system + ["UserAssigned"] * bool(identities)
-    put: dict[str, Any] = {"type": ", ".join(kinds) or "None"}
+    identity_body: dict[str, Any] = {"type": ", ".join(kinds) or "None"}
     if identities:
-        put["userAssignedIdentities"] = {name: {} for name in identities}
-    made = await inside.arm.put(f"{SETS}/rk", json=scale_set(1) | {"identity": put})
-    made.raise_for_status()
+        identity_body["userAssignedIdentities"] = {name: {} for name in identities}
+    response = await inside.arm.put(f"{SETS}/rk", json=scale_set(1) | {"identity": identity_body})
+    response.raise_for_status()
     ((_, instance),) = list(inside.fabric.instances())
     return inside.fabric.metadata_url(instance).removeprefix("http://metadata")
 
@@ -52,18 +52,18 @@ async def token(inside: Inside, url: str, **query: str) -> httpx.Response:
     return await inside.metadata.get(url, params=params, headers=headers)
 
 
-def claims(answer: httpx.Response) -> dict[str, Any]:
+def claims(response: httpx.Response) -> dict[str, Any]:
     """Return the claims of the token in this answer."""
-    text = answer.raise_for_status().json()["access_token"]
+    text = response.raise_for_status().json()["access_token"]
     return jwt.decode(text, options={"verify_signature": False})
 
 
 async def test_the_id_of_an_identity_has_the_groups_own_spelling(inside: Inside) -> None:
     path = f"{IDENTITIES}/mine".replace("/rekindle/", "/REKINDLE/")
 
-    made = (await inside.arm.put(path, json={"location": "eastus"})).raise_for_status().json()
+    body = (await inside.arm.put(path, json={"location": "eastus"})).raise_for_status().json()
 
-    assert made["id"] == f"{IDENTITIES}/mine"
+    assert body["id"] == f"{IDENTITIES}/mine"
 
 
 async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
@@ -90,15 +90,15 @@ async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
 async def test_the_systems_identity_needs_no_name(inside: Inside) -> None:
     first = await identity(inside, "first")
     url = await vm(inside, first["id"], system=True)
-    told = claims(await token(inside, url))
+    token_claims = claims(await token(inside, url))
 
     reader = f"{HERE}{AUTHORIZATION}/roleDefinitions/{READER}"
-    given = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
-    body = {"properties": {"roleDefinitionId": reader, "principalId": told["oid"]}}
+    assignment_id = f"{GROUP_ID}{AUTHORIZATION}/roleAssignments/{guid(1)}"
+    body = {"properties": {"roleDefinitionId": reader, "principalId": token_claims["oid"]}}
 
-    assert (await inside.arm.put(given, json=body)).status_code == 201
-    assert told["xms_mirid"].endswith("/virtualMachineScaleSets/rk")
-    assert told["oid"] != first["properties"]["principalId"]
+    assert (await inside.arm.put(assignment_id, json=body)).status_code == 201
+    assert token_claims["xms_mirid"].endswith("/virtualMachineScaleSets/rk")
+    assert token_claims["oid"] != first["properties"]["principalId"]
 
 
 async def test_a_vm_without_identities_gets_no_token(inside: Inside) -> None:
@@ -113,33 +113,39 @@ async def test_a_vm_without_identities_gets_no_token(inside: Inside) -> None:
 
 
 async def test_an_identity_keeps_its_ids_until_it_is_deleted(inside: Inside) -> None:
-    first, again = await identity(inside, "nodes"), await identity(inside, "NODES")
+    first, renamed = await identity(inside, "nodes"), await identity(inside, "NODES")
     url = first["id"]
     rows = (await inside.arm.get(IDENTITIES)).json()["value"]
     everywhere = (await inside.arm.get(f"{HERE}/{KIND}")).json()["value"]
-    deleted, twice = await inside.arm.delete(url), await inside.arm.delete(url)
-    gone = await inside.arm.get(url)
+    deleted, second = await inside.arm.delete(url), await inside.arm.delete(url)
+    missing = await inside.arm.get(url)
 
-    assert first == again
+    assert first == renamed
     assert rows == everywhere == [first]
-    assert (deleted.status_code, twice.status_code) == (200, 204)
-    assert (gone.status_code, gone.json()["error"]["code"]) == (404, "ResourceNotFound")
+    assert (deleted.status_code, second.status_code) == (200, 204)
+    assert (missing.status_code, missing.json()["error"]["code"]) == (404, "ResourceNotFound")
 
 
 async def test_an_app_is_who_its_header_says(inside: Inside) -> None:
-    mine = (await identity(inside, "app"))["properties"]
-    body = {"client_id": mine["clientId"]}
-    told = (await inside.metadata.post("/_emulator/principals", json=body)).json()
-    url = told["environment"]["IDENTITY_ENDPOINT"]
-    header = {"X-IDENTITY-HEADER": told["environment"]["IDENTITY_HEADER"]}
+    properties = (await identity(inside, "app"))["properties"]
+    body = {"client_id": properties["clientId"]}
+    registered = (await inside.metadata.post("/_emulator/principals", json=body)).json()
+    url = registered["environment"]["IDENTITY_ENDPOINT"]
+    header = {"X-IDENTITY-HEADER": registered["environment"]["IDENTITY_HEADER"]}
 
     async def ask(headers: dict[str, str], **query: str) -> httpx.Response:
         params = {"api-version": "2019-08-01", "resource": STORAGE} | query
         return await inside.metadata.get(url, params=params, headers=headers)
 
-    good = await ask(header, client_id=mine["clientId"])
-    assert set(good.json()) == {"access_token", "expires_on", "resource", "token_type", "client_id"}
-    assert claims(good)["oid"] == mine["principalId"] == told["object_id"]
+    accepted = await ask(header, client_id=properties["clientId"])
+    assert set(accepted.json()) == {
+        "access_token",
+        "expires_on",
+        "resource",
+        "token_type",
+        "client_id",
+    }
+    assert claims(accepted)["oid"] == properties["principalId"] == registered["object_id"]
     assert (await ask({})).status_code == 401
     assert (await ask({"X-IDENTITY-HEADER": "guessed"})).status_code == 401
     assert (await ask(header, client_id="other")).json()["statusCode"] == 400
@@ -151,20 +157,20 @@ async def test_the_directory_lists_everybody_and_no_secret(inside: Inside) -> No
     await identity(inside, "nodes")
     body = {"client_id": "app", "secret": "hidden", "name": "App"}
     await inside.metadata.post("/_emulator/principals", json=body)
-    answer = await inside.metadata.get("/_emulator/principals")
-    bad = await inside.metadata.post("/_emulator/principals", json={"secret": 1})
+    response = await inside.metadata.get("/_emulator/principals")
+    refused = await inside.metadata.post("/_emulator/principals", json={"secret": 1})
 
-    assert [row["name"] for row in answer.json()["value"]] == ["nodes", "App"]
-    assert "hidden" not in answer.text
-    assert bad.status_code == 400
+    assert [row["name"] for row in response.json()["value"]] == ["nodes", "App"]
+    assert "hidden" not in response.text
+    assert refused.status_code == 400
 
 
 async def test_a_scale_set_shows_the_ids_of_its_identities(inside: Inside) -> None:
-    mine = await identity(inside, "mine")
-    await vm(inside, mine["id"], system=True)
-    shown = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
+    created = await identity(inside, "mine")
+    await vm(inside, created["id"], system=True)
+    identities = (await inside.arm.get(f"{SETS}/rk")).json()["identity"]
 
-    assert shown["userAssignedIdentities"] == {
-        mine["id"]: {k: mine["properties"][k] for k in ("principalId", "clientId")}
+    assert identities["userAssignedIdentities"] == {
+        created["id"]: {k: created["properties"][k] for k in ("principalId", "clientId")}
     }
-    assert shown["principalId"]
+    assert identities["principalId"]

@@ -122,15 +122,15 @@ PART = "Microsoft.MachineLearningServices/workspaces"
 @pytest.fixture
 async def workspace(tmp_path: Path) -> AsyncIterator[Guarded]:
     """Yield an emulator that enforces access, with a workspace, its environment and a cluster."""
-    async with guarded(tmp_path) as made:
+    async with guarded(tmp_path) as world:
         image = {"properties": {"image": ml.IMAGE}}
         for path, body in (
             (ml.WORKSPACE, {"location": "eastus"}),
             (ml.ENVIRONMENT, image),
             (ml.CLUSTER, ml.cluster()),
         ):
-            (await made.owner.put(path, json=body, params=ml.OLD)).raise_for_status()
-        yield made
+            (await world.owner.put(path, json=body, params=ml.OLD)).raise_for_status()
+        yield world
 
 
 @pytest.mark.parametrize(
@@ -155,19 +155,19 @@ async def test_each_call_needs_its_own_action(
 
 
 async def test_a_cluster_has_only_an_identity_that_its_maker_may_assign(workspace: Guarded) -> None:
-    made = await workspace.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
-    identity = made.json()["id"]
+    created = await workspace.owner.put(f"{IDENTITIES}/puller", json={"location": "eastus"})
+    identity = created.json()["id"]
     await workspace.allow(f"{PART}/computes/write")
-    wanted = ml.cluster() | {
+    body = ml.cluster() | {
         "identity": {"type": "UserAssigned", "userAssignedIdentities": {identity: {}}}
     }
     path = f"{ml.WORKSPACE}/computes/pulls"
-    refused = await workspace.app.put(path, json=wanted, params=ml.OLD)
+    refused = await workspace.app.put(path, json=body, params=ml.OLD)
     await workspace.grant(OPERATOR, identity, name=2)
-    taken = await workspace.app.put(path, json=wanted, params=ml.OLD)
+    accepted = await workspace.app.put(path, json=body, params=ml.OLD)
 
     assert code(refused) == "LinkedAuthorizationFailed"
-    assert taken.status_code == 201
+    assert accepted.status_code == 201
 
 
 RUN = f"/history/v1.0{ml.WORKSPACE}/runs/a"
@@ -195,5 +195,5 @@ async def test_the_history_of_runs_is_for_those_who_are_signed_in(inside: Inside
     refused = [await inside.arm.get(RUN), await inside.arm.patch(change, json={})]
     refused += [await inside.arm.get(RUN + "/details"), await inside.arm.get(f"{ml.JOBS}/a")]
 
-    assert [answer.status_code for answer in signed_in] == [200, 200]
-    assert [answer.status_code for answer in refused] == [401] * 4
+    assert [response.status_code for response in signed_in] == [200, 200]
+    assert [response.status_code for response in refused] == [401] * 4

@@ -18,8 +18,8 @@ OTHER = "99999999-9999-9999-9999-999999999999"
 
 async def sign_in(inside: Inside, path: str = TOKEN, **form: str) -> httpx.Response:
     """Ask for a token."""
-    told = {"grant_type": "client_credentials", "client_id": "app", "client_secret": "right"}
-    return await inside.arm.post(path, data=told | {"scope": ARM} | form)
+    credentials = {"grant_type": "client_credentials", "client_id": "app", "client_secret": "right"}
+    return await inside.arm.post(path, data=credentials | {"scope": ARM} | form)
 
 
 async def register(inside: Inside, client_id: str = "app", secret: str = "right") -> Any:  # noqa: ANN401 - JSON
@@ -38,7 +38,7 @@ async def test_a_stranger_signs_in_with_any_secret_and_a_member_with_his_own(
     inside: Inside,
 ) -> None:
     before = await sign_in(inside, client_secret="anything")
-    told = await register(inside)
+    registered = await register(inside)
     right, wrong = await sign_in(inside), await sign_in(inside, client_secret="wrong")
 
     assert (before.status_code, right.status_code, wrong.status_code) == (200, 200, 401)
@@ -50,7 +50,11 @@ async def test_a_stranger_signs_in_with_any_secret_and_a_member_with_his_own(
         "'app'."
     )
     claims = jwt.decode(right.json()["access_token"], options={"verify_signature": False})
-    assert (claims["appid"], claims["oid"], claims["tid"]) == ("app", told["object_id"], TENANT)
+    assert (claims["appid"], claims["oid"], claims["tid"]) == (
+        "app",
+        registered["object_id"],
+        TENANT,
+    )
     assert claims["aud"] == "https://management.azure.com"
 
 
@@ -95,13 +99,13 @@ async def test_anybody_can_check_a_token_with_the_published_key(inside: Inside) 
 async def test_a_token_that_somebody_else_signed_is_refused(inside: Inside) -> None:
     token = (await sign_in(inside)).json()["access_token"]
     claims = jwt.decode(token, options={"verify_signature": False})
-    mine = await asked(inside, jwt.encode(claims, "a key that is long enough for everybody"))
+    forged = await asked(inside, jwt.encode(claims, "a key that is long enough for everybody"))
     unsigned = await asked(inside, jwt.encode(claims, "", "none"))
     elsewhere = await asked(inside, jwt.encode(claims | {"tid": OTHER}, "", "none"))
     garbage = await asked(inside, "garbage")
 
-    codes = [r.json()["error"]["code"] for r in (mine, unsigned, elsewhere, garbage)]
-    assert [r.status_code for r in (mine, unsigned, elsewhere, garbage)] == [401] * 4
+    codes = [r.json()["error"]["code"] for r in (forged, unsigned, elsewhere, garbage)]
+    assert [r.status_code for r in (forged, unsigned, elsewhere, garbage)] == [401] * 4
     assert codes == [
         "InvalidAuthenticationToken",
         "InvalidAuthenticationToken",
@@ -114,11 +118,11 @@ async def test_a_token_that_somebody_else_signed_is_refused(inside: Inside) -> N
 async def test_a_token_is_good_for_a_day_and_says_when_it_was_not(inside: Inside) -> None:
     token = (await sign_in(inside)).json()["access_token"]
     inside.clock.advance(hours=23, minutes=59)
-    still = await asked(inside, token)
+    response = await asked(inside, token)
     inside.clock.advance(minutes=2)
     stale = await asked(inside, token)
 
-    assert (still.status_code, stale.status_code) == (200, 401)
+    assert (response.status_code, stale.status_code) == (200, 401)
     assert stale.json()["error"] == {
         "code": "ExpiredAuthenticationToken",
         "message": "The access token expiry UTC time '11/21/2026 12:00:00 PM' is earlier than "
@@ -131,12 +135,12 @@ async def test_a_token_outlives_hours_that_fly(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, clock, speed=60.0) as inside:
         token = (await sign_in(inside)).json()
         clock.advance(hours=23)
-        still = await asked(inside, token["access_token"])
+        response = await asked(inside, token["access_token"])
         clock.advance(hours=2)
         stale = await asked(inside, token["access_token"])
 
     assert token["expires_in"] == 24 * 3600
-    assert (still.status_code, stale.status_code) == (200, 401)
+    assert (response.status_code, stale.status_code) == (200, 401)
 
 
 async def test_a_token_for_storage_opens_nothing_here(inside: Inside) -> None:

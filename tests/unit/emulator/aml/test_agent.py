@@ -32,9 +32,9 @@ def node(tmp_path: Path) -> Iterator[Path]:
     docker.parent.mkdir()
     docker.write_text(DOCKER)
     docker.chmod(0o755)
-    words = [sys.executable, "-I", "-S", str(agent())]
+    command = [sys.executable, "-I", "-S", str(agent())]
     path = f"{docker.parent}:{os.defpath}"
-    process = subprocess.Popen(words, cwd=tmp_path, env={"PATH": path})
+    process = subprocess.Popen(command, cwd=tmp_path, env={"PATH": path})
     yield tmp_path
     process.kill()
     process.wait()

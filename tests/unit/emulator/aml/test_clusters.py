@@ -102,21 +102,21 @@ async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> Non
 async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> None:
     await ml.make_workspace(inside, 1, least=1)
     await inside.pass_time(10)
-    gone = await inside.arm.delete(ml.WORKSPACE, params=ml.OLD)
-    assert gone.status_code == 202
-    waiting = await inside.follow(gone.headers["Location"])
-    shown = (await inside.arm.get(ml.WORKSPACE, params=ml.OLD)).json()["properties"]
+    deletion = await inside.arm.delete(ml.WORKSPACE, params=ml.OLD)
+    assert deletion.status_code == 202
+    waiting = await inside.follow(deletion.headers["Location"])
+    workspace = (await inside.arm.get(ml.WORKSPACE, params=ml.OLD)).json()["properties"]
     refused = [
         (await inside.arm.put(path, json=ml.cluster(), params=ml.OLD)).status_code
         for path in (ml.WORKSPACE, ml.CLUSTER)
     ]
     await removed_after_its_nodes(inside, ml.WORKSPACE)
-    polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
-    last = await inside.follow(gone.headers["Location"])
+    polled = await inside.follow(deletion.headers["Azure-AsyncOperation"])
+    finished = await inside.follow(deletion.headers["Location"])
     listed = (await inside.arm.get(ml.WORKSPACES, params=ml.OLD)).json()["value"]
 
-    assert (waiting.status_code, shown["provisioningState"]) == (202, "Deleting")
-    assert (refused, listed, last.status_code) == ([409, 409], [], 204)
+    assert (waiting.status_code, workspace["provisioningState"]) == (202, "Deleting")
+    assert (refused, listed, finished.status_code) == ([409, 409], [], 204)
     assert polled.json()["status"] == "Succeeded"
 
 
@@ -124,9 +124,9 @@ async def test_a_deletion_ends_though_the_group_went_before_it(inside: Inside) -
     await ml.make_workspace(inside, 1, least=1)
     await inside.pass_time(10)
     (await inside.arm.delete(f"{HERE}/resourceGroups/{GROUP}")).raise_for_status()
-    gone = await inside.arm.delete(ml.CLUSTER, params=ml.REMOVAL)
+    deletion = await inside.arm.delete(ml.CLUSTER, params=ml.REMOVAL)
     await inside.pass_time(10)
-    polled = await inside.follow(gone.headers["Azure-AsyncOperation"])
+    polled = await inside.follow(deletion.headers["Azure-AsyncOperation"])
 
     assert polled.json()["status"] == "Succeeded"
 
@@ -157,13 +157,15 @@ async def test_a_node_that_is_let_go_is_given_to_no_job(tmp_path: Path) -> None:
 
 async def test_only_the_scale_of_a_cluster_can_change(inside: Inside) -> None:
     await ml.make_workspace(inside, 2)
-    other = await inside.arm.put(ml.CLUSTER, json=ml.cluster(vmPriority="Dedicated"), params=ml.OLD)
-    more = await inside.arm.put(ml.CLUSTER, json=ml.cluster(4), params=ml.OLD)
+    refused = await inside.arm.put(
+        ml.CLUSTER, json=ml.cluster(vmPriority="Dedicated"), params=ml.OLD
+    )
+    scaled = await inside.arm.put(ml.CLUSTER, json=ml.cluster(4), params=ml.OLD)
     settings = {"properties": {"properties": {"scaleSettings": {"maxNodeCount": 5}}}}
     patched = await inside.arm.patch(ml.CLUSTER, json=settings, params=ml.OLD)
 
-    assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
-    assert more.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 4
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "UserError")
+    assert scaled.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 4
     assert patched.json()["properties"]["properties"]["scaleSettings"]["maxNodeCount"] == 5
 
 
@@ -180,20 +182,22 @@ async def test_a_cluster_needs_a_quota_for_a_node_of_azure_ml_alone(tmp_path: Pa
 
 async def test_a_name_is_given_once_in_a_region(inside: Inside) -> None:
     await ml.make_workspace(inside)
-    other = f"{ml.WORKSPACE}-2"
-    await inside.arm.put(other, json={"location": "eastus"}, params=ml.OLD)
-    taken = await inside.arm.put(f"{other}/computes/SPOT", json=ml.cluster(), params=ml.OLD)
+    other_workspace = f"{ml.WORKSPACE}-2"
+    await inside.arm.put(other_workspace, json={"location": "eastus"}, params=ml.OLD)
+    refused = await inside.arm.put(
+        f"{other_workspace}/computes/SPOT", json=ml.cluster(), params=ml.OLD
+    )
 
-    assert (taken.status_code, taken.json()["error"]["code"]) == (409, "UserError")
+    assert (refused.status_code, refused.json()["error"]["code"]) == (409, "UserError")
 
 
 HISTORY = f"/history/v1.0{ml.JOBS.removesuffix('/jobs')}"
 
 
-async def order(inside: Inside, what: str, **body: Any) -> int:  # noqa: ANN401 - JSON
+async def order(inside: Inside, action: str, **body: Any) -> int:  # noqa: ANN401 - JSON
     """POST /_emulator/azureml/...; the status of the answer."""
-    answer = await inside.metadata.post(f"/_emulator/azureml/{what}", json=body)
-    return answer.status_code
+    response = await inside.metadata.post(f"/_emulator/azureml/{action}", json=body)
+    return response.status_code
 
 
 async def running(inside: Inside, nodes: int = 2) -> None:
@@ -219,20 +223,20 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
         before = {node["nodeId"] for node in await listed(inside)}
         assert await order(inside, "preempt", job="a", nodes=1) == 200
         await inside.pass_time(1)
-        lost = [n for n in await listed(inside) if n["nodeState"] == "preempted"]
-        seen = []
+        preempted = [n for n in await listed(inside) if n["nodeState"] == "preempted"]
+        statuses = []
         for _ in range(12):
-            seen.append(await ml.status(inside, "a"))
+            statuses.append(await ml.status(inside, "a"))
             await inside.pass_time(1)
         after = await listed(inside)
-        told = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()["warnings"]
+        warnings = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()["warnings"]
 
-    assert [warning["source"] for warning in told] == ["AzureMLCompute"]
-    assert len(lost) == 1
-    assert lost[0]["nodeId"] in before
-    assert list(dict.fromkeys(seen)) == ["Queued", "Starting", "Running"]
+    assert [warning["source"] for warning in warnings] == ["AzureMLCompute"]
+    assert len(preempted) == 1
+    assert preempted[0]["nodeId"] in before
+    assert list(dict.fromkeys(statuses)) == ["Queued", "Starting", "Running"]
     assert [(n["nodeState"], n["runId"]) for n in after] == [("running", "a")] * 2
-    assert lost[0]["nodeId"] not in {n["nodeId"] for n in after}
+    assert preempted[0]["nodeId"] not in {n["nodeId"] for n in after}
 
 
 @pytest.mark.parametrize(
@@ -333,6 +337,6 @@ async def _bill(inside: Inside) -> list[list[Any]]:
         },
     }
     path = f"{HERE}/resourceGroups/{GROUP}/providers/Microsoft.CostManagement/query"
-    answer = await inside.arm.post(path, json=query, params={"api-version": "2023-11-01"})
-    rows: list[list[Any]] = answer.json()["properties"]["rows"]
+    response = await inside.arm.post(path, json=query, params={"api-version": "2023-11-01"})
+    rows: list[list[Any]] = response.json()["properties"]["rows"]
     return rows

@@ -21,14 +21,14 @@ async def test_a_job_prepares_waits_for_its_nodes_and_runs(tmp_path: Path) -> No
     async with emulator_inside(tmp_path, Clock(), create_seconds=5) as inside:
         await ml.make_workspace(inside)
         await inside.pass_time(5)
-        made = await ml.submit(inside, "a", nodes=2)
-        seen = [made.json()["properties"]["status"]]
+        submitted = await ml.submit(inside, "a", nodes=2)
+        statuses = [submitted.json()["properties"]["status"]]
         for _ in range(12):
             await inside.pass_time(1)
-            seen.append(await ml.status(inside, "a"))
+            statuses.append(await ml.status(inside, "a"))
 
-    assert made.status_code == 201
-    assert list(dict.fromkeys(seen)) == ["Starting", "Preparing", "Queued", "Running"]
+    assert submitted.status_code == 201
+    assert list(dict.fromkeys(statuses)) == ["Starting", "Preparing", "Queued", "Running"]
 
 
 async def test_the_older_job_has_the_nodes_first(inside: Inside) -> None:
@@ -78,25 +78,25 @@ async def test_a_cancelled_job_ends_and_stays_listed(inside: Inside) -> None:
     await ml.make_workspace(inside, 2)
     await ml.submit(inside, "a")
     await inside.pass_time(15)
-    answer = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
-    assert (answer.status_code, await ml.status(inside, "a")) == (202, "CancelRequested")
-    waiting = await inside.arm.get(answer.headers["Location"])
+    response = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
+    assert (response.status_code, await ml.status(inside, "a")) == (202, "CancelRequested")
+    waiting = await inside.arm.get(response.headers["Location"])
     await inside.pass_time(2)
-    over = await inside.arm.get(answer.headers["Location"])
-    assert (waiting.status_code, over.status_code) == (202, 200)
+    final = await inside.arm.get(response.headers["Location"])
+    assert (waiting.status_code, final.status_code) == (202, 200)
     assert await ml.status(inside, "a") == "Canceled"
-    again = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
+    second = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
     listed = (await inside.arm.get(ml.JOBS, params=ml.OLD)).json()["value"]
 
-    assert again.status_code == 200
+    assert second.status_code == 200
     assert [row["name"] for row in listed] == ["a"]
 
 
 async def test_a_job_that_waits_is_cancelled_at_once(inside: Inside) -> None:
     await ml.make_workspace(inside, 2)
     await ml.submit(inside, "a")
-    answer = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
-    assert (answer.status_code, await ml.status(inside, "a")) == (200, "Canceled")
+    response = await inside.arm.post(f"{ml.JOBS}/a/cancel", params=ml.OLD)
+    assert (response.status_code, await ml.status(inside, "a")) == (200, "Canceled")
 
 
 async def test_a_job_beyond_its_time_limit_is_cancelled(inside: Inside) -> None:
@@ -111,16 +111,16 @@ async def test_a_job_beyond_its_time_limit_is_cancelled(inside: Inside) -> None:
 async def test_of_a_job_only_the_description_can_change(inside: Inside) -> None:
     await ml.make_workspace(inside)
     await ml.submit(inside, "a")
-    other = await ml.submit(inside, "a", said="another")
+    refused = await ml.submit(inside, "a", said="another")
     run = f"{HISTORY}/experiments/trials/runs/a"
     await inside.arm.patch(run, json={"tags": {"x": "y"}, "hidden": True})
-    shown = (await inside.arm.get(f"{ml.JOBS}/a", params=ml.OLD)).json()["properties"]
+    properties = (await inside.arm.get(f"{ml.JOBS}/a", params=ml.OLD)).json()["properties"]
     active = (await inside.arm.get(ml.JOBS, params=ml.OLD)).json()["value"]
     archived = await inside.arm.get(ml.JOBS, params=ml.OLD | {"listViewType": "ArchivedOnly"})
 
-    assert (other.status_code, other.json()["error"]["code"]) == (400, "UserError")
-    assert "job's command cannot be changed" in other.json()["error"]["message"]
-    assert (shown["tags"], active) == ({"x": "y"}, [])
+    assert (refused.status_code, refused.json()["error"]["code"]) == (400, "UserError")
+    assert "job's command cannot be changed" in refused.json()["error"]["message"]
+    assert (properties["tags"], active) == ({"x": "y"}, [])
     assert [row["name"] for row in archived.json()["value"]] == ["a"]
 
 
@@ -128,22 +128,25 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
     """Roles are given for workspaces: a job in one is no way to the nodes of another."""
     async with emulator_inside(tmp_path, Clock()) as inside:
         await ml.make_workspace(inside, 1)
-        other = f"{ml.WORKSPACE}-2"
-        await inside.arm.put(other, json={"location": "eastus"}, params=ml.OLD)
-        here = {"compute": ml.CLUSTER, "environment": ml.ENVIRONMENT}
-        there = {"compute": f"{other}/computes/other", "environment": f"{other}/environments/e"}
-        await inside.arm.put(there["compute"], json=ml.cluster(), params=ml.OLD)
+        other_workspace = f"{ml.WORKSPACE}-2"
+        await inside.arm.put(other_workspace, json={"location": "eastus"}, params=ml.OLD)
+        own = {"compute": ml.CLUSTER, "environment": ml.ENVIRONMENT}
+        foreign = {
+            "compute": f"{other_workspace}/computes/other",
+            "environment": f"{other_workspace}/environments/e",
+        }
+        await inside.arm.put(foreign["compute"], json=ml.cluster(), params=ml.OLD)
         refused = [
             await inside.arm.put(
-                f"{other}/jobs/a",
+                f"{other_workspace}/jobs/a",
                 json=ml.job(computeId=mixed["compute"], environmentId=mixed["environment"]),
                 params=ml.NEW,
             )
-            for mixed in (here, there | {"environment": ml.ENVIRONMENT})
+            for mixed in (own, foreign | {"environment": ml.ENVIRONMENT})
         ]
 
-    assert [answer.status_code for answer in refused] == [400, 400]
-    assert [answer.json()["error"]["message"] for answer in refused] == [
+    assert [response.status_code for response in refused] == [400, 400]
+    assert [response.json()["error"]["message"] for response in refused] == [
         "AzureMLCompute cluster spot does not exist",
         "Environment train:1 is not found.",
     ]
@@ -151,30 +154,37 @@ async def test_a_job_has_only_what_is_in_its_workspace(tmp_path: Path) -> None:
 
 async def test_an_environment_is_an_image_and_keeps_it(inside: Inside) -> None:
     await ml.make_workspace(inside)
-    again = await inside.arm.put(ml.ENVIRONMENT, json={"properties": {"image": "x"}}, params=ml.OLD)
+    repeated = await inside.arm.put(
+        ml.ENVIRONMENT, json={"properties": {"image": "x"}}, params=ml.OLD
+    )
     built = {"properties": {"image": "x", "condaFile": "dependencies: []"}}
-    other = ml.ENVIRONMENT.removesuffix("1") + "2"
-    conda = await inside.arm.put(other, json=built, params=ml.OLD)
-    await inside.arm.put(other, json={"properties": {"image": "x"}}, params=ml.OLD)
+    other_version = ml.ENVIRONMENT.removesuffix("1") + "2"
+    conda = await inside.arm.put(other_version, json=built, params=ml.OLD)
+    await inside.arm.put(other_version, json={"properties": {"image": "x"}}, params=ml.OLD)
     listed = await inside.arm.get(ml.ENVIRONMENT.removesuffix("/1"), params=ml.OLD)
-    whole = await inside.arm.get(ml.ENVIRONMENT.removesuffix("/versions/1"), params=ml.OLD)
+    container = await inside.arm.get(ml.ENVIRONMENT.removesuffix("/versions/1"), params=ml.OLD)
     curated = "azureml://registries/azureml/environments/acpt/versions/9"
-    taken = await ml.submit(inside, "a", environmentId=curated)
+    duplicate = await ml.submit(inside, "a", environmentId=curated)
 
-    assert (again.status_code, conda.status_code, taken.status_code) == (409, 400, 201)
+    assert (repeated.status_code, conda.status_code, duplicate.status_code) == (409, 400, 201)
     assert [row["name"] for row in listed.json()["value"]] == ["2", "1"]
-    assert whole.json()["properties"]["latestVersion"] == "2"
+    assert container.json()["properties"]["latestVersion"] == "2"
 
 
 MODELS = f"{ml.WORKSPACE}/models"
 BLOB = "https://account.blob.core.windows.net/models/run-1"
 
 
-async def register(inside: Inside, version: str, uri: str = BLOB, **more: Any) -> tuple[int, Any]:  # noqa: ANN401 - JSON
+async def register(
+    inside: Inside,
+    version: str,
+    uri: str = BLOB,
+    **properties: Any,  # noqa: ANN401 - JSON
+) -> tuple[int, Any]:
     """PUT a version of the model `chat`; status and body of the answer."""
-    body = {"properties": {"modelUri": uri, "modelType": "custom_model"} | more}
-    answer = await inside.arm.put(f"{MODELS}/chat/versions/{version}", json=body, params=ml.OLD)
-    return answer.status_code, answer.json()
+    body = {"properties": {"modelUri": uri, "modelType": "custom_model"} | properties}
+    response = await inside.arm.put(f"{MODELS}/chat/versions/{version}", json=body, params=ml.OLD)
+    return response.status_code, response.json()
 
 
 async def names(inside: Inside, path: str, **query: str) -> list[str]:
@@ -184,17 +194,20 @@ async def names(inside: Inside, path: str, **query: str) -> list[str]:
 
 async def test_a_model_has_versions_the_newest_first(inside: Inside) -> None:
     await ml.make_workspace(inside)
-    made = await register(inside, "1", tags={"job": "j-1"})
+    registered = await register(inside, "1", tags={"job": "j-1"})
     await register(inside, "2")
     versions = f"{MODELS}/chat/versions"
-    whole = (await inside.arm.get(f"{MODELS}/chat", params=ml.OLD)).json()["properties"]
+    container = (await inside.arm.get(f"{MODELS}/chat", params=ml.OLD)).json()["properties"]
     assert await names(inside, MODELS) == ["chat"]
     assert await names(inside, versions) == ["2", "1"]
     assert await names(inside, versions, **{"$top": "1"}) == ["2"]
 
-    assert made[0] == 201
-    assert (made[1]["properties"]["flavors"], made[1]["properties"]["tags"]) == ({}, {"job": "j-1"})
-    assert (whole["latestVersion"], whole["nextVersion"]) == ("2", "3")
+    assert registered[0] == 201
+    assert (registered[1]["properties"]["flavors"], registered[1]["properties"]["tags"]) == (
+        {},
+        {"job": "j-1"},
+    )
+    assert (container["latestVersion"], container["nextVersion"]) == ("2", "3")
 
 
 @pytest.mark.parametrize(

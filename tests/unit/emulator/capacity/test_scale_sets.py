@@ -21,11 +21,11 @@ NOON = "2026-11-20T12:00:00Z"  # where the tests' clock begins
 QUOTA = 96 * 100
 
 
-def trace(*minutes: int, **more: object) -> dict[str, Any]:
+def trace(*minutes: int, **members: object) -> dict[str, Any]:
     """Capacity in eastus, a count per minute from noon on; the last one stays for long."""
     data = [*minutes, *minutes[-1:] * 10_000]
     entry = {"region": "eastus", "kind": "trace", "data": data, "gap_seconds": 60, "start": NOON}
-    return entry | {"without_notice": 0} | more
+    return entry | {"without_notice": 0} | members
 
 
 @asynccontextmanager
@@ -47,8 +47,8 @@ async def put(inside: Inside, count: int, name: str = "rk-1", **members: Any) ->
 
 
 async def ids(inside: Inside, name: str = "rk-1") -> list[str]:
-    found = (await inside.arm.get(f"{SETS}/{name}/virtualMachines")).json()["value"]
-    return [vm["instanceId"] for vm in found]
+    machines = (await inside.arm.get(f"{SETS}/{name}/virtualMachines")).json()["value"]
+    return [vm["instanceId"] for vm in machines]
 
 
 async def capacity(inside: Inside, name: str = "rk-1") -> int:
@@ -76,12 +76,12 @@ async def test_a_burst_takes_its_victims_when_the_capacity_is_gone(
         begin = datetime.fromisoformat(NOON).timestamp()
         evicted = [i for i in known(inside).instances.values() if i.eviction]
         assert [i.eviction.not_before - begin for i in evicted if i.eviction] == [240.0] * 3
-        told = await inside.metadata.get(
+        events = await inside.metadata.get(
             f"/vm/{evicted[0].token}/metadata/scheduledevents",
             params={"api-version": "2020-07-01"},
             headers={"Metadata": "true"},
         )
-        assert [e["EventType"] for e in told.json()["Events"]] == ["Preempt"]
+        assert [e["EventType"] for e in events.json()["Events"]] == ["Preempt"]
 
         await inside.pass_time(30)
         assert len(await ids(inside)) == 1
@@ -94,9 +94,9 @@ async def test_some_evictions_come_without_notice(tmp_path: Path, clock: Clock) 
     ) as inside:
         await put(inside, 30)
         await inside.pass_time(31)
-        found = [i.eviction for i in known(inside).instances.values()]
-        announced = sum(bool(e and e.announced) for e in found)
-        assert len(found) == 30
+        evictions = [i.eviction for i in known(inside).instances.values()]
+        announced = sum(bool(e and e.announced) for e in evictions)
+        assert len(evictions) == 30
         assert 5 < announced < 25
 
         await inside.pass_time(30)
@@ -142,8 +142,8 @@ async def test_where_nothing_is_left_the_order_is_refused_at_once(
     tmp_path: Path, clock: Clock
 ) -> None:
     async with scarce(tmp_path, clock, trace(0)) as inside:
-        answer = await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
-        assert (answer.status_code, answer.json()["error"]["code"]) == (409, "SkuNotAvailable")
+        response = await inside.arm.put(f"{SETS}/rk-1", json=scale_set(1))
+        assert (response.status_code, response.json()["error"]["code"]) == (409, "SkuNotAvailable")
         on_demand = {"priority": "Regular", "evictionPolicy": None, "billingProfile": None}
         assert await put(inside, 1, profile=on_demand) == 201  # the entry is for Spot
         assert await put(inside, 0, "empty") == 201
@@ -183,13 +183,15 @@ async def test_capacity_can_be_posted_listed_and_removed(tmp_path: Path, clock: 
         entry = trace(1) | {"start": "now"}
         posted = await inside.arm.post("/_emulator/spotCapacity", json=entry)
         assert posted.status_code == 201
-        seen = (await inside.arm.get("/_emulator/spotCapacity")).json()["value"]
-        assert [(row["kind"], row["capacity_now"]) for row in seen] == [("trace", 1)]
+        rules = (await inside.arm.get("/_emulator/spotCapacity")).json()["value"]
+        assert [(row["kind"], row["capacity_now"]) for row in rules] == [("trace", 1)]
         await inside.pass_time(31)
         assert len(await ids(inside)) == 1
 
-        wrong = await inside.arm.post("/_emulator/spotCapacity", json={"value": [{"kind": "snow"}]})
-        assert (wrong.status_code, wrong.json()["error"]["code"]) == (400, "InvalidParameter")
+        refused = await inside.arm.post(
+            "/_emulator/spotCapacity", json={"value": [{"kind": "snow"}]}
+        )
+        assert (refused.status_code, refused.json()["error"]["code"]) == (400, "InvalidParameter")
         cleared = await inside.arm.delete("/_emulator/spotCapacity", params={"region": "eastus"})
         assert cleared.json() == {"cleared": 1}
         assert await put(inside, 5) == 200
@@ -200,10 +202,10 @@ async def test_capacity_can_be_posted_listed_and_removed(tmp_path: Path, clock: 
 async def week(folder: Path, seed: int, step: float) -> list[tuple[float, str]]:
     """When which instance was evicted, in a week of scarce capacity for two scale sets."""
     clock = Clock()
-    bad = {"region": "*", "kind": "random", "seed": seed, "total": 24, "without_notice": 0.2}
-    seen: list[tuple[float, str]] = []
+    rule = {"region": "*", "kind": "random", "seed": seed, "total": 24, "without_notice": 0.2}
+    evictions: list[tuple[float, str]] = []
     before: set[str] = set()
-    async with scarce(folder, clock, bad, spot_quota=QUOTA) as inside:
+    async with scarce(folder, clock, rule, spot_quota=QUOTA) as inside:
         for _ in range(7 * 24):
             for name in ("a", "b"):
                 await put(inside, 10, name, properties=RESTORE)
@@ -211,9 +213,9 @@ async def week(folder: Path, seed: int, step: float) -> list[tuple[float, str]]:
                 await inside.pass_time(step, step)
                 _check(inside)
                 now = {s.vm_name(i) for s, i in inside.fabric.instances() if i.eviction}
-                seen += sorted((clock().timestamp(), name) for name in now - before)
+                evictions += sorted((clock().timestamp(), name) for name in now - before)
                 before = now
-    return seen
+    return evictions
 
 
 @settings(max_examples=5, suppress_health_check=list(HealthCheck))

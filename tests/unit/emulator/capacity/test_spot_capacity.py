@@ -73,29 +73,31 @@ def test_machine_hours_and_falls_of_two_spans_add_up(
 ) -> None:
     middle, end = since + first, since + first + second
 
-    whole = machine_hours(trace, since, end)
+    total = machine_hours(trace, since, end)
     parts = machine_hours(trace, since, middle) + machine_hours(trace, middle, end)
-    assert parts == pytest.approx(whole, abs=1e-3)
+    assert parts == pytest.approx(total, abs=1e-3)
     assert falls(trace, since, middle) + falls(trace, middle, end) == falls(trace, since, end)
 
 
 def test_random_capacity_keeps_its_mean() -> None:
     roomy = Random("s", total=1000, orders_per_hour=0.5, order_size=8.0, order_hours=4.0)
-    taken = 1000 - machine_hours(roomy, NOW - 365 * DAY, NOW) / (365 * 24)
+    missing = 1000 - machine_hours(roomy, NOW - 365 * DAY, NOW) / (365 * 24)
 
-    assert taken == pytest.approx(0.5 * 8 * 4, rel=0.15)
+    assert missing == pytest.approx(0.5 * 8 * 4, rel=0.15)
 
 
 def test_other_seeds_and_places_have_other_capacity(tmp_path: Path) -> None:
     capacity = over(tmp_path, {"region": "*", "kind": "random", "seed": 1})
     east, west = capacity.pool_at("eastus", "", SIZE), capacity.pool_at("westus3", "", SIZE)
-    again = over(tmp_path, {"region": "*", "kind": "random", "seed": 2}).pool_at("eastus", "", SIZE)
+    other_seed = over(tmp_path, {"region": "*", "kind": "random", "seed": 2}).pool_at(
+        "eastus", "", SIZE
+    )
 
     assert east
     assert west
-    assert again
+    assert other_seed
     week = (NOW - 7 * DAY, NOW)
-    assert len({str(p.trace.steps(*week)) for p in (east, west, again)}) == 3
+    assert len({str(p.trace.steps(*week)) for p in (east, west, other_seed)}) == 3
 
 
 def test_a_recording_is_read_as_it_was_recorded_and_begins_anew(tmp_path: Path) -> None:
@@ -140,12 +142,12 @@ def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: P
     base, file = tmp_path / "base.json", tmp_path / "spot-capacity.json"
     capacity = SpotCapacity(file, base)
     capacity.post([{"region": "eastus", "kind": "trace", "data": [7], "gap_seconds": 60}])
-    again = SpotCapacity(file, base)
+    reopened = SpotCapacity(file, base)
 
-    pool = again.pool_at("eastus", "", SIZE)
+    pool = reopened.pool_at("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 7
-    assert again.clear(region="EastUS") == 1
+    assert reopened.clear(region="EastUS") == 1
     pool = SpotCapacity(file, base).pool_at("eastus", "", SIZE)
     assert pool
     assert pool.now(NOW) == 2

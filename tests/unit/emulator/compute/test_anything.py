@@ -63,14 +63,14 @@ def places(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | 
         inside = list(value.items())
     elif isinstance(value, list):
         inside = list(enumerate(value))
-    return [path, *(p for key, part in inside for p in places(part, (*path, key)))]
+    return [path, *(p for key, member in inside for p in places(member, (*path, key)))]
 
 
 @st.composite
 def requests(draw: st.DrawFn) -> tuple[str, str, str]:
     """Draw a valid request and replace up to two places in its body by arbitrary JSON."""
-    method, path, good = draw(st.sampled_from(BODIES))
-    body: Any = copy.deepcopy(good)
+    method, path, valid = draw(st.sampled_from(BODIES))
+    body: Any = copy.deepcopy(valid)
     for _ in range(draw(st.integers(1, 2))):
         where = draw(st.sampled_from(places(body)[1:] or [()]))
         if not where:
@@ -89,10 +89,10 @@ async def _answers(rows: list[tuple[str, str, str]]) -> None:
             (await inside.arm.put(f"{SETS}/flex", json=FLEXIBLE)).raise_for_status()
             await inside.pass_time(4)
             for method, path, body in rows:
-                answer = await inside.arm.request(method, f"{SETS}/{path}", content=body)
-                assert answer.status_code < 500, (answer.text, body)
-                if answer.status_code >= 400:
-                    assert answer.json()["error"]["code"], body
+                response = await inside.arm.request(method, f"{SETS}/{path}", content=body)
+                assert response.status_code < 500, (response.text, body)
+                if response.status_code >= 400:
+                    assert response.json()["error"]["code"], body
                 await inside.pass_time(4, step=2)
             for name in ("old", "new", "flex"):
                 listed = await inside.arm.get(f"{SETS}/{name}/virtualMachines")
@@ -101,8 +101,8 @@ async def _answers(rows: list[tuple[str, str, str]]) -> None:
 
 async def test_a_number_beyond_all_bounds_is_refused(inside: Inside) -> None:
     body = json.dumps({**scale_set(1), "plan": {"name": "HUGE"}}).replace('"HUGE"', "1e400")
-    answer = await inside.arm.put(f"{SETS}/new", content=body)
-    assert answer.status_code == 400
+    response = await inside.arm.put(f"{SETS}/new", content=body)
+    assert response.status_code == 400
 
 
 @settings(max_examples=40)

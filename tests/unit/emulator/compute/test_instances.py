@@ -29,8 +29,8 @@ async def asked(inside: Inside, **query: str) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     params = httpx.QueryParams({f"${k}": v for k, v in query.items()})
     while True:
-        answer = await inside.arm.get(f"{SET}/virtualMachines", params=params)
-        body = answer.raise_for_status().json()
+        response = await inside.arm.get(f"{SET}/virtualMachines", params=params)
+        body = response.raise_for_status().json()
         rows += body["value"]
         if "nextLink" not in body:
             return rows
@@ -48,14 +48,14 @@ async def order(inside: Inside, action: str, *ids: str) -> httpx.Response:
     return await inside.arm.post(f"{SET}/{action}", json=body)
 
 
-async def outcome(inside: Inside, answer: httpx.Response) -> tuple[str, str]:
+async def outcome(inside: Inside, response: httpx.Response) -> tuple[str, str]:
     """Status and error code of an operation."""
-    body = (await inside.arm.get(answer.headers["azure-asyncoperation"])).json()
+    body = (await inside.arm.get(response.headers["azure-asyncoperation"])).json()
     return body["status"], body.get("error", {}).get("code", "")
 
 
-def error(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def error(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_a_deallocated_vm_may_find_no_room_to_start(inside: Inside) -> None:
@@ -86,8 +86,8 @@ async def test_a_newer_order_overtakes_an_older_one(inside: Inside) -> None:
 
 
 async def test_deleted_instances_take_the_capacity_with_them(inside: Inside) -> None:
-    one = await inside.arm.delete(f"{SET}/virtualMachines/0")
-    assert one.status_code == 202
+    first = await inside.arm.delete(f"{SET}/virtualMachines/0")
+    assert first.status_code == 202
     state = (await inside.arm.get(f"{SET}/virtualMachines/0")).json()["properties"]
     assert state["provisioningState"] == "Deleting"
     await inside.pass_time(3)
@@ -119,20 +119,20 @@ async def test_a_serial_log_is_had_by_its_url_alone_and_for_its_time(inside: Ins
     (await inside.arm.put(SET, json=body)).raise_for_status()
     await inside.pass_time(4)
     minutes = "sasUriExpirationTimeInMinutes"
-    answer = await inside.arm.post(LOGS, params={minutes: 1})
-    url = answer.raise_for_status().json()["serialConsoleLogBlobUri"]
+    response = await inside.arm.post(LOGS, params={minutes: 1})
+    url = response.raise_for_status().json()["serialConsoleLogBlobUri"]
     early = await inside.follow(url)
     _, instance = next(inside.fabric.instances())
     inside.fabric.folder(instance).mkdir(parents=True)
     (inside.fabric.folder(instance) / "console.log").write_text("kernel: hello")
-    got = await inside.follow(url)
+    first = await inside.follow(url)
     forged = await inside.follow(url.replace("sig=", "sig=0"))
     await inside.pass_time(61, step=61)
-    late = await inside.follow(url)
+    expired = await inside.follow(url)
 
     assert error(early) == (404, "BlobNotFound")
-    assert got.text == "kernel: hello"
-    assert error(forged) == error(late) == (403, "AuthenticationFailed")
+    assert first.text == "kernel: hello"
+    assert error(forged) == error(expired) == (403, "AuthenticationFailed")
     assert error(await inside.arm.post(LOGS, params={minutes: 1441}))[0] == 400
 
 
@@ -141,10 +141,10 @@ SIZE = "Standard_ND96amsr_A100_v4"
 
 @pytest.fixture
 async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock(), create_seconds=6, delete_seconds=3) as made:
-        await made.arm.put(SET, json=scale_set(2))
-        await made.pass_time(6)
-        yield made
+    async with emulator_inside(tmp_path, Clock(), create_seconds=6, delete_seconds=3) as emulator:
+        await emulator.arm.put(SET, json=scale_set(2))
+        await emulator.pass_time(6)
+        yield emulator
 
 
 async def leave_room(slow: Inside, count: int) -> None:
@@ -167,11 +167,11 @@ async def seen(slow: Inside) -> tuple[str, int, int]:
 async def test_a_restore_takes_no_room_that_a_put_fails_for(slow: Inside) -> None:
     await leave_room(slow, 1)
     await restore(slow)
-    made = await slow.arm.put(SET, json=scale_set(5))
+    response = await slow.arm.put(SET, json=scale_set(5))
     await slow.pass_time(6)
 
-    told = (await slow.follow(made.headers["Azure-AsyncOperation"])).json()
-    assert told["error"]["code"] == "AllocationFailed"
+    operation = (await slow.follow(response.headers["Azure-AsyncOperation"])).json()
+    assert operation["error"]["code"] == "AllocationFailed"
     assert await seen(slow) == ("Failed", 5, 3)
 
 
@@ -221,8 +221,8 @@ async def test_scaling_in_takes_first_what_is_on_its_way_out(slow: Inside, doom:
 
 
 def one(slow: Inside, name: str) -> InstanceRow:
-    (each,) = slow.fabric.state.scale_sets.values()
-    return each.instances[name]
+    (scale_set_row,) = slow.fabric.state.scale_sets.values()
+    return scale_set_row.instances[name]
 
 
 async def test_a_restore_shows_as_an_update(slow: Inside) -> None:
@@ -237,8 +237,8 @@ async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
     await slow.arm.post(f"{SET}/virtualMachines/0/restart")
 
     assert (await seen(slow))[0] == "Succeeded"
-    shown = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
-    assert shown["properties"]["provisioningState"] == "Updating"
+    machine = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
+    assert machine["properties"]["provisioningState"] == "Updating"
 
 
 async def test_scaling_in_counts_what_restarts(slow: Inside) -> None:
@@ -255,8 +255,8 @@ async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> Non
     async with emulator_inside(tmp_path, clock) as inside:
         await inside.arm.put(SET, json=scale_set(1, **DURABLE))
         await inside.pass_time(4)
-        answer = await order(inside, "deallocate")
+        response = await order(inside, "deallocate")
     async with emulator_inside(tmp_path, clock) as inside:
         await inside.pass_time(4)
-        assert await outcome(inside, answer) == ("Succeeded", "")
+        assert await outcome(inside, response) == ("Succeeded", "")
         assert await power(inside) == {"0": "deallocated"}

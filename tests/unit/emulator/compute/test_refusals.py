@@ -56,9 +56,9 @@ def linked(subnet: str) -> Json:
 
 def flexible(**properties: object) -> Json:
     """Return a Flexible scale set with these properties; None removes a property."""
-    given = {"orchestrationMode": "Flexible", "platformFaultDomainCount": 1, **properties}
+    members = {"orchestrationMode": "Flexible", "platformFaultDomainCount": 1, **properties}
     plain = scale_set(1)
-    inner = {"virtualMachineProfile": plain["properties"]["virtualMachineProfile"], **given}
+    inner = {"virtualMachineProfile": plain["properties"]["virtualMachineProfile"], **members}
     return plain | {"properties": {k: v for k, v in inner.items() if v is not None}}
 
 
@@ -151,8 +151,8 @@ async def test_what_is_just_within_the_bounds_is_taken(inside: Inside) -> None:
             whole(0, singlePlacementGroup=False),
         )
     ):
-        answer = await inside.arm.put(f"{SETS}/rk-{number}", json=body)
-        assert answer.status_code == 201, answer.text
+        response = await inside.arm.put(f"{SETS}/rk-{number}", json=body)
+        assert response.status_code == 201, response.text
 
 
 FIXED = "PropertyChangeNotAllowed"
@@ -193,10 +193,10 @@ async def test_a_change_or_an_order_is_refused_in_the_words_of_azure(inside: Ins
 
 
 def test_choices_are_taken_in_any_case_and_kept_in_azures() -> None:
-    given = {"priority": "SPOT", "evictionPolicy": "delete"}
-    body = {"properties": {"virtualMachineProfile": copy.deepcopy(given)}}
-    kept = formed(body, SCALE_SET)["properties"]["virtualMachineProfile"]
-    assert kept == {"priority": "Spot", "evictionPolicy": "Delete"}
+    profile = {"priority": "SPOT", "evictionPolicy": "delete"}
+    body = {"properties": {"virtualMachineProfile": copy.deepcopy(profile)}}
+    stored = formed(body, SCALE_SET)["properties"]["virtualMachineProfile"]
+    assert stored == {"priority": "Spot", "evictionPolicy": "Delete"}
 
 
 @pytest.mark.parametrize(
@@ -212,5 +212,5 @@ def test_choices_are_taken_in_any_case_and_kept_in_azures() -> None:
 async def test_a_member_of_the_wrong_type_is_named(
     inside: Inside, body: dict[str, Any], target: str
 ) -> None:
-    answer = await inside.arm.put(f"{SETS}/new", json=scale_set(1) | body)
-    assert (answer.status_code, answer.json()["error"]["target"]) == (400, target)
+    response = await inside.arm.put(f"{SETS}/new", json=scale_set(1) | body)
+    assert (response.status_code, response.json()["error"]["target"]) == (400, target)

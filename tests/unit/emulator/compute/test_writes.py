@@ -31,19 +31,19 @@ async def ids(inside: Inside) -> list[str]:
     return [row["instanceId"] for row in rows]
 
 
-def error(answer: httpx.Response) -> tuple[int, str, str | None]:
-    body = answer.json()["error"]
-    return answer.status_code, body["code"], body.get("target")
+def error(response: httpx.Response) -> tuple[int, str, str | None]:
+    body = response.json()["error"]
+    return response.status_code, body["code"], body.get("target")
 
 
 async def test_a_patch_changes_only_what_it_names(inside: Inside) -> None:
     before = await shown(inside)
     policy = {"upgradePolicy": {"mode": "automatic"}}
     changes = {"tags": {"a": "b"}, "sku": {"capacity": 3}, "properties": policy}
-    answer = await inside.arm.patch(SET, json=changes)
-    assert answer.status_code == 200
-    assert "azure-asyncoperation" in answer.headers
-    assert answer.json()["properties"]["provisioningState"] == "Updating"
+    response = await inside.arm.patch(SET, json=changes)
+    assert response.status_code == 200
+    assert "azure-asyncoperation" in response.headers
+    assert response.json()["properties"]["provisioningState"] == "Updating"
     await inside.pass_time(4)
 
     after = await shown(inside)
@@ -54,7 +54,7 @@ async def test_a_patch_changes_only_what_it_names(inside: Inside) -> None:
         "upgradePolicy": {"mode": "Automatic"},  # Azure's spelling, whatever came
     }
     assert await ids(inside) == ["0", "1", "2"]
-    operation = (await inside.arm.get(answer.headers["azure-asyncoperation"])).json()
+    operation = (await inside.arm.get(response.headers["azure-asyncoperation"])).json()
     assert operation["status"] == "Succeeded"
 
 
@@ -62,16 +62,16 @@ async def test_a_single_placement_group_is_given_up_once_and_for_all(inside: Ins
     given_up = {"properties": {"singlePlacementGroup": False}}
     assert (await inside.arm.patch(SET, json=given_up)).status_code == 200
     await inside.pass_time(4)
-    again = await inside.arm.patch(SET, json={"properties": {"singlePlacementGroup": True}})
-    assert error(again) == (409, "PropertyChangeNotAllowed", "singlePlacementGroup")
+    refused = await inside.arm.patch(SET, json={"properties": {"singlePlacementGroup": True}})
+    assert error(refused) == (409, "PropertyChangeNotAllowed", "singlePlacementGroup")
 
 
 async def test_writes_are_held_to_the_etag(inside: Inside) -> None:
-    old = (await shown(inside))["etag"]
+    old_etag = (await shown(inside))["etag"]
     tags = {"tags": {"a": "b"}}
-    first = await inside.arm.patch(SET, json=tags, headers={"If-Match": old})
+    first = await inside.arm.patch(SET, json=tags, headers={"If-Match": old_etag})
     assert first.status_code == 200
-    stale = {"If-Match": old}
+    stale = {"If-Match": old_etag}
     assert error(await inside.arm.patch(SET, json=tags, headers=stale))[0] == 412
     assert error(await inside.arm.put(SET, json=scale_set(2), headers=stale))[0] == 412
     assert error(await inside.arm.delete(SET, headers=stale))[:2] == (412, "PreconditionFailed")
@@ -104,14 +104,14 @@ VMS = f"{COMPUTE}/virtualMachines"
 
 def flexible(count: int, **properties: object) -> dict[str, Any]:
     body = scale_set(count)
-    given = {
+    members = {
         "orchestrationMode": "Flexible",
         "platformFaultDomainCount": 1,
         "virtualMachineProfile": body["properties"]["virtualMachineProfile"],
         **properties,
     }
     body["sku"]["name"] = "Standard_NC24ads_A100_v4"
-    return {**body, "properties": {k: v for k, v in given.items() if v is not None}}
+    return {**body, "properties": {k: v for k, v in members.items() if v is not None}}
 
 
 @pytest.fixture
@@ -126,26 +126,26 @@ async def flex(tmp_path: Path) -> AsyncIterator[Inside]:
 
 async def machines(flex: Inside) -> list[dict[str, Any]]:
     of_set = {"$filter": f"'virtualMachineScaleSet/id' eq '{FLEX}'", "$expand": "instanceView"}
-    answer = await flex.arm.get(VMS, params=of_set)
-    rows: list[dict[str, Any]] = answer.raise_for_status().json()["value"]
+    response = await flex.arm.get(VMS, params=of_set)
+    rows: list[dict[str, Any]] = response.raise_for_status().json()["value"]
     return rows
 
 
-def code_of(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def code_of(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_its_instances_are_virtual_machines(flex: Inside) -> None:
     rows = await machines(flex)
     assert len({row["name"] for row in rows}) == 4
     assert all(row["name"].startswith("flex_") for row in rows)
-    one = rows[0]
-    assert one["id"] == f"{VMS}/{one['name']}"
-    assert one["properties"]["virtualMachineScaleSet"] == {"id": FLEX}
-    codes = [s["code"] for s in one["properties"]["instanceView"]["statuses"]]
+    machine = rows[0]
+    assert machine["id"] == f"{VMS}/{machine['name']}"
+    assert machine["properties"]["virtualMachineScaleSet"] == {"id": FLEX}
+    codes = [s["code"] for s in machine["properties"]["instanceView"]["statuses"]]
     assert codes == ["ProvisioningState/succeeded", "PowerState/running"]
-    shown = (await flex.arm.get(f"{VMS}/{one['name'].upper()}")).json()
-    assert shown["properties"]["vmId"] == one["properties"]["vmId"]
+    machine_body = (await flex.arm.get(f"{VMS}/{machine['name'].upper()}")).json()
+    assert machine_body["properties"]["vmId"] == machine["properties"]["vmId"]
     assert code_of(await flex.arm.get(f"{VMS}/none")) == (404, "ResourceNotFound")
     everywhere = await flex.arm.get(
         f"{HERE}/providers/Microsoft.Compute/virtualMachines", params={"statusOnly": "true"}
@@ -157,14 +157,14 @@ async def test_its_instances_are_virtual_machines(flex: Inside) -> None:
 
 
 async def test_a_virtual_machine_is_ordered_and_deleted_by_its_name(flex: Inside) -> None:
-    one = (await machines(flex))[0]
-    assert (await flex.arm.post(f"{one['id']}/powerOff")).status_code == 202
+    machine = (await machines(flex))[0]
+    assert (await flex.arm.post(f"{machine['id']}/powerOff")).status_code == 202
     await flex.pass_time(4)
-    view = (await flex.arm.get(f"{one['id']}/instanceView")).json()
+    view = (await flex.arm.get(f"{machine['id']}/instanceView")).json()
     assert view["statuses"][-1]["code"] == "PowerState/stopped"
-    assert (await flex.arm.delete(one["id"])).status_code == 202
+    assert (await flex.arm.delete(machine["id"])).status_code == 202
     await flex.pass_time(4)
-    assert (await flex.arm.delete(one["id"])).status_code == 204
+    assert (await flex.arm.delete(machine["id"])).status_code == 204
     assert len(await machines(flex)) == 3
 
 
@@ -177,8 +177,8 @@ async def test_what_uniform_ones_answer_is_refused(flex: Inside) -> None:
     assert code_of(expanded) == (400, "BadRequest")
     listed = (await flex.arm.get(f"{FLEX}/virtualMachines")).json()["value"]
     name = listed[0]["instanceId"]
-    one = await flex.arm.get(f"{FLEX}/virtualMachines/{name}")
-    assert one.json()["name"] == name  # it has its name for an id
+    response = await flex.arm.get(f"{FLEX}/virtualMachines/{name}")
+    assert response.json()["name"] == name  # it has its name for an id
 
 
 SIZES = ("Standard_D4s_v5", "Standard_D2s_v5")
@@ -207,23 +207,23 @@ async def size_of(inside: Inside, name: str) -> str:
 
 async def test_a_mix_takes_the_size_that_its_strategy_prefers(inside: Inside) -> None:
     bare = [{"name": size} for size in SIZES]
-    asked = {
+    bodies = {
         "first": mix(*ranked(0, 1)),
         "second": mix(*ranked(1, 0)),
         "cheapest": mix(*bare, strategy=None),
         "any": mix(*bare, strategy="CapacityOptimized"),
     }
-    for name, body in asked.items():
-        answer = await inside.arm.put(f"{SETS}/{name}", json=body)
-        assert answer.status_code == 201, answer.text
-        shown = (await inside.arm.get(f"{SETS}/{name}")).json()
-        assert (shown["sku"], shown["properties"]["skuProfile"]) == (
+    for name, body in bodies.items():
+        response = await inside.arm.put(f"{SETS}/{name}", json=body)
+        assert response.status_code == 201, response.text
+        scale_sets = (await inside.arm.get(f"{SETS}/{name}")).json()
+        assert (scale_sets["sku"], scale_sets["properties"]["skuProfile"]) == (
             {"name": "Mix", "capacity": 1},
             body["properties"]["skuProfile"],
         )
-    taken = [await size_of(inside, name) for name in asked]
+    sizes = [await size_of(inside, name) for name in bodies]
 
-    assert taken == [SIZES[0], SIZES[1], SIZES[1], SIZES[0]]
+    assert sizes == [SIZES[0], SIZES[1], SIZES[1], SIZES[0]]
 
 
 async def test_a_mix_passes_over_a_size_that_is_barred(inside: Inside) -> None:
@@ -275,13 +275,13 @@ async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> N
     profile["diagnosticsProfile"] = {"bootDiagnostics": {"enabled": True}}
     (await inside.arm.put(f"{SETS}/rk", json=body)).raise_for_status()
     await inside.pass_time(4)
-    shown = (await inside.arm.get(f"{SETS}/rk")).json()
-    one = f"{SETS}/rk/virtualMachines/0"
-    machine = (await inside.arm.get(one, params={"$expand": "instanceView"})).json()["properties"]
+    scale_set_body = (await inside.arm.get(f"{SETS}/rk")).json()
+    url = f"{SETS}/rk/virtualMachines/0"
+    machine = (await inside.arm.get(url, params={"$expand": "instanceView"})).json()["properties"]
     system, storage = machine["osProfile"], machine["storageProfile"]
     cards = machine["networkProfileConfiguration"]["networkInterfaceConfigurations"]
 
-    assert shown["properties"]["virtualMachineProfile"]["osProfile"]["secrets"] == []
+    assert scale_set_body["properties"]["virtualMachineProfile"]["osProfile"]["secrets"] == []
     assert system["linuxConfiguration"]["provisionVMAgent"] is True
     assert cards[0]["properties"]["dnsSettings"] == {"dnsServers": []}
     assert cards[0]["properties"]["ipConfigurations"][0]["properties"] == {
@@ -302,8 +302,8 @@ async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
     data = {"properties": {"virtualMachineProfile": {"userData": "aGVsbG8="}}}
     (await inside.arm.patch(SET, json=data)).raise_for_status()
     assert "userData" not in str(await shown(inside))
-    asked = (await inside.arm.get(SET, params={"$expand": "userData"})).json()
-    assert asked["properties"]["virtualMachineProfile"]["userData"] == "aGVsbG8="
+    body = (await inside.arm.get(SET, params={"$expand": "userData"})).json()
+    assert body["properties"]["virtualMachineProfile"]["userData"] == "aGVsbG8="
     of_vm = await inside.arm.get(f"{SET}/virtualMachines/0", params={"$expand": "userData"})
     assert of_vm.json()["properties"]["userData"] == "aGVsbG8="
 
@@ -311,7 +311,7 @@ async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
 async def test_a_flexible_scale_set_may_know_nothing_of_its_vms(inside: Inside) -> None:
     bare = {"orchestrationMode": "Flexible", "platformFaultDomainCount": "1"}
     body = {"location": "eastus", "properties": bare | {"platformFaultDomainCount": 1}}
-    made = await inside.arm.put(f"{SETS}/rk", json=body)
+    response = await inside.arm.put(f"{SETS}/rk", json=body)
 
-    assert made.status_code == 201
-    assert "sku" not in made.json()
+    assert response.status_code == 201
+    assert "sku" not in response.json()

@@ -17,24 +17,24 @@ IMAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/publishers"
 UBUNTU = f"{IMAGES}/Canonical/artifacttypes/vmimage/offers/ubuntu-24_04-lts/skus/server/versions"
 
 
-def refusal(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def refusal(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 async def test_empty_segments_of_a_path_are_passed_over(inside: Inside) -> None:
-    answer = await inside.arm.get(f"https://azure/{HERE}//resourceGroups/{GROUP}")
+    response = await inside.arm.get(f"https://azure/{HERE}//resourceGroups/{GROUP}")
 
-    assert answer.json()["name"] == GROUP
+    assert response.json()["name"] == GROUP
 
 
 async def test_providers_and_regions_are_told(inside: Inside) -> None:
-    every = (await inside.arm.get(f"{HERE}/providers")).json()["value"]
-    one = (await inside.arm.post(f"{HERE}/providers/microsoft.compute/register")).json()
+    providers = (await inside.arm.get(f"{HERE}/providers")).json()["value"]
+    registered = (await inside.arm.post(f"{HERE}/providers/microsoft.compute/register")).json()
     regions = (await inside.arm.get(f"{HERE}/locations")).json()["value"]
 
-    assert {"Microsoft.Network", "Microsoft.Storage"} <= {row["namespace"] for row in every}
-    assert one["registrationState"] == "Registered"
-    assert "virtualMachineScaleSets" in {row["resourceType"] for row in one["resourceTypes"]}
+    assert {"Microsoft.Network", "Microsoft.Storage"} <= {row["namespace"] for row in providers}
+    assert registered["registrationState"] == "Registered"
+    assert "virtualMachineScaleSets" in {row["resourceType"] for row in registered["resourceTypes"]}
     assert {"westeurope", "eastus", "japaneast"} <= {row["name"] for row in regions}
     assert refusal(await inside.arm.get(f"{HERE}/providers/Contoso.Things"))[0] == 404
 
@@ -51,8 +51,8 @@ async def test_an_image_is_found_as_az_looks_for_it(inside: Inside) -> None:
     ).status_code == 404
 
 
-def told(answer: httpx.Response) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+def told(response: httpx.Response) -> tuple[int, str]:
+    return response.status_code, response.json()["error"]["code"]
 
 
 @pytest.mark.parametrize(
@@ -71,10 +71,10 @@ def told(answer: httpx.Response) -> tuple[int, str]:
 )
 @pytest.mark.parametrize("path", [SET, GROUP_ID])
 async def test_a_body_that_is_no_json_object(inside: Inside, path: str, body: bytes) -> None:
-    answer = await inside.arm.put(path, content=body)
+    response = await inside.arm.put(path, content=body)
 
-    assert told(answer) == (400, "InvalidRequestContent")
-    assert "The request content was invalid and could not be deserialized: '" in answer.text
+    assert told(response) == (400, "InvalidRequestContent")
+    assert "The request content was invalid and could not be deserialized: '" in response.text
 
 
 async def test_a_body_of_more_than_four_mebibytes(inside: Inside) -> None:
@@ -85,8 +85,8 @@ async def test_a_body_of_more_than_four_mebibytes(inside: Inside) -> None:
             yield large[start : start + 65536]
 
     for content in (large, bit_by_bit()):
-        answer = await inside.arm.put(GROUP_ID, content=content)
-        assert told(answer) == (413, "RequestContentTooLarge")
+        response = await inside.arm.put(GROUP_ID, content=content)
+        assert told(response) == (413, "RequestContentTooLarge")
     assert (await inside.arm.get(GROUP_ID)).json()["tags"] == {}
 
 
@@ -98,8 +98,8 @@ def test_deployments_may_send_what_only_people_would_write() -> None:
       }
     }"""
 
-    found = lenient_json.loads(text)["properties"]["template"]
-    assert found == {"$schema": "http://a//b/*c*/", "resources": [1, 2], "mode": 'say "x, }"'}
+    template = lenient_json.loads(text)["properties"]["template"]
+    assert template == {"$schema": "http://a//b/*c*/", "resources": [1, 2], "mode": 'say "x, }"'}
 
 
 @pytest.mark.parametrize("text", ["{a}", "{", "/* open", '{"a": "open', "{a: b}", ",", "[1,,]"])
@@ -110,14 +110,14 @@ def test_what_is_no_json_even_so(text: str) -> None:
 
 @pytest.fixture
 async def slow(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock(), create_seconds=60, delete_seconds=30) as made:
-        yield made
+    async with emulator_inside(tmp_path, Clock(), create_seconds=60, delete_seconds=30) as emulator:
+        yield emulator
 
 
 async def test_a_put_names_both_addresses_and_time_decides(slow: Inside) -> None:
-    made = await slow.arm.put(SET, json=scale_set(1))
-    status, result = made.headers["Azure-AsyncOperation"], made.headers["Location"]
-    assert (made.status_code, made.headers["Retry-After"]) == (201, "1")
+    response = await slow.arm.put(SET, json=scale_set(1))
+    status, result = response.headers["Azure-AsyncOperation"], response.headers["Location"]
+    assert (response.status_code, response.headers["Retry-After"]) == (201, "1")
     assert result == f"{status}&monitor=true"
 
     for _ in range(5):  # looking does not hasten it
@@ -152,10 +152,10 @@ async def test_operations_live_through_a_restart_and_an_hour(tmp_path: Path) -> 
 
 @pytest.fixture
 async def running(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock()) as made:
-        await made.arm.put(SET, json=scale_set(2))
-        await made.pass_time(10)
-        yield made
+    async with emulator_inside(tmp_path, Clock()) as emulator:
+        await emulator.arm.put(SET, json=scale_set(2))
+        await emulator.pass_time(10)
+        yield emulator
 
 
 async def test_an_eviction_of_a_vm_by_its_name(running: Inside) -> None:
@@ -165,8 +165,8 @@ async def test_an_eviction_of_a_vm_by_its_name(running: Inside) -> None:
     (await running.metadata.post("/_emulator/evict", json=order)).raise_for_status()
     await running.pass_time(10)
 
-    left = (await running.metadata.get("/_emulator/virtualMachines")).json()["value"]
-    assert [row["name"] for row in left] == [rows[1]["name"]]
+    remaining = (await running.metadata.get("/_emulator/virtualMachines")).json()["value"]
+    assert [row["name"] for row in remaining] == [rows[1]["name"]]
 
 
 async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -> None:
@@ -175,14 +175,21 @@ async def test_every_request_is_in_the_log_without_its_secrets(inside: Inside) -
     events = f"/vm/{vm.token}/metadata/scheduledevents?api-version=2020-07-01&sig=hidden"
     await inside.metadata.get(events, headers={"Metadata": "true"})
 
-    told = await inside.arm.get("/_emulator/requests")
-    put, asked = told.json()["value"][-2:]
-    assert (put["method"], put["path"], put["status"]) == ("PUT", f"{SETS}/rk-1", 201)
-    assert put["principal"] == "tests"
-    assert "api-version=2026-04-01" in put["query"]
-    assert (asked["path"], asked["principal"]) == ("/vm/…/metadata/scheduledevents", "rk-1_0")
+    log = await inside.arm.get("/_emulator/requests")
+    put_entry, token_entry = log.json()["value"][-2:]
+    assert (put_entry["method"], put_entry["path"], put_entry["status"]) == (
+        "PUT",
+        f"{SETS}/rk-1",
+        201,
+    )
+    assert put_entry["principal"] == "tests"
+    assert "api-version=2026-04-01" in put_entry["query"]
+    assert (token_entry["path"], token_entry["principal"]) == (
+        "/vm/…/metadata/scheduledevents",
+        "rk-1_0",
+    )
     secrets = (vm.token, "hidden", inside.arm.headers["authorization"].split()[1], "Not shown 1")
-    assert not [secret for secret in secrets if secret in told.text]
+    assert not [secret for secret in secrets if secret in log.text]
 
 
 async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:
@@ -191,8 +198,8 @@ async def test_the_log_is_searched_and_read_on(tmp_path: Path) -> None:
             await inside.arm.get(f"{SETS}/{name}")
 
         async def names(**query: str) -> list[str]:
-            answer = await inside.arm.get("/_emulator/requests", params=query)
-            return [entry["path"][-1] for entry in answer.json()["value"]]
+            response = await inside.arm.get("/_emulator/requests", params=query)
+            return [entry["path"][-1] for entry in response.json()["value"]]
 
         assert await names() == ["b", "c", "d", "e"]
         assert await names(path="sets/[bd]$") == ["b", "d"]
@@ -209,12 +216,12 @@ def test_time_runs_as_fast_as_it_is_set_to(tmp_path: Path, speed: float) -> None
         settings = EmulatorSettings(folder=tmp_path, hollow=True, speed=fast)
         return Fabric(settings, "http://metadata", lambda: clock().timestamp())
 
-    first, began = made(speed), clock().timestamp()
-    assert first.now() == began
+    first, started_at = made(speed), clock().timestamp()
+    assert first.now() == started_at
     clock.advance(seconds=10)
-    assert first.now() == began + 10 * speed
+    assert first.now() == started_at + 10 * speed
 
-    again = made(2.0)
-    assert again.now() == began + 10 * speed
+    restarted = made(2.0)
+    assert restarted.now() == started_at + 10 * speed
     clock.advance(seconds=1)
-    assert again.now() == began + 10 * speed + 2
+    assert restarted.now() == started_at + 10 * speed + 2

@@ -16,7 +16,7 @@ NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
 
 
 @pytest.mark.parametrize(
-    ("option", "value", "told"),
+    ("option", "value", "expected"),
     [
         ("--arm-port", "65536", "a port from 0 to 65535"),
         ("--speed", "0", "a number above 0"),
@@ -29,13 +29,13 @@ NEEDED = ["--state", "x", "--arm-port", "0", "--metadata-port", "0"]
     ],
 )
 def test_an_option_that_cannot_be(
-    option: str, value: str, told: str, capsys: pytest.CaptureFixture[str]
+    option: str, value: str, expected: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(SystemExit):
         parser().parse_args([*NEEDED, option, value])
 
-    assert f"argument {option}: " in (said := capsys.readouterr().err)
-    assert told in said
+    assert f"argument {option}: " in (output := capsys.readouterr().err)
+    assert expected in output
 
 
 @pytest.mark.parametrize("images", [[], {"a": {}}, {"a": {"command": [1]}}, {"a": []}])
@@ -75,19 +75,19 @@ def test_the_local_stack_gives_its_capacity_file_to_the_emulator(tmp_path: Path)
 
 def test_a_catalog_adds_what_it_sells_to_what_there_is(tmp_path: Path) -> None:
     size = vars(catalog.catalog().sizes["standard_d2s_v5"])
-    mine = {k: v for k, v in size.items() if k != "name"} | {"short": "X1", "vcpus": 1}
+    own_size = {k: v for k, v in size.items() if k != "name"} | {"short": "X1", "vcpus": 1}
     row = {"size": "Standard_X1", "location": "here", "zones": []}
     price = {"on_demand": "1", "spot": "0.5", "low_priority": "0.5"}
-    place = {"here": {"display": "Here", "meter": "HERE", "zones": []}}
+    locations = {"here": {"display": "Here", "meter": "HERE", "zones": []}}
     file = tmp_path / "more.json"
-    told = {"sizes": {"Standard_X1": mine}, "locations": place, "prices": [row | price]}
-    file.write_text(json.dumps(told))
+    added = {"sizes": {"Standard_X1": own_size}, "locations": locations, "prices": [row | price]}
+    file.write_text(json.dumps(added))
 
-    found = catalog.read(parser().parse_args([*NEEDED, "--catalog", str(file)]).catalog)
+    merged = catalog.read(parser().parse_args([*NEEDED, "--catalog", str(file)]).catalog)
 
-    assert (offer := found.offer("standard_x1", "here"))
+    assert (offer := merged.offer("standard_x1", "here"))
     assert (str(offer.on_demand), offer.size.vcpus) == ("1", 1)
-    assert found.offer("Standard_D2s_v5", "here")  # sold everywhere, and so there
+    assert merged.offer("Standard_D2s_v5", "here")  # sold everywhere, and so there
     assert catalog.catalog().offer("Standard_X1", "here") is None  # only once it is added
 
 

@@ -62,21 +62,21 @@ class World:
 
     async def open(self) -> None:
         """Start it over the folder."""
-        made = emulator_inside(
+        emulator = emulator_inside(
             self.folder, self.clock, create_seconds=6, delete_seconds=3, spot_quota=QUOTA
         )
-        self.inside = await self.stack.enter_async_context(made)
+        self.inside = await self.stack.enter_async_context(emulator)
 
     async def ask(self, method: str, path: str, body: object = None) -> httpx.Response:
         """One request; whatever it is, it is answered in Azure's way."""
-        answer = await self.inside.arm.request(method, path, json=body)
-        assert answer.status_code < 500, answer.text
-        if answer.status_code >= 400:
-            assert set(answer.json()["error"]) >= {"code", "message"}
+        response = await self.inside.arm.request(method, path, json=body)
+        assert response.status_code < 500, response.text
+        if response.status_code >= 400:
+            assert set(response.json()["error"]) >= {"code", "message"}
         for header in ("azure-asyncoperation", "location"):
-            if address := answer.headers.get(header):
+            if address := response.headers.get(header):
                 self.operations.setdefault(address, "InProgress")
-        return answer
+        return response
 
     async def apply(self, kind: str, name: str, number: float) -> None:
         """One step."""
@@ -146,22 +146,22 @@ class World:
     async def acknowledge(self, instance: InstanceRow) -> None:
         """Let the VM agree to all that is announced to it."""
         path, headers = f"/vm/{instance.token}/metadata/scheduledevents", {"Metadata": "true"}
-        asked: dict[str, Any] = {"url": path, "headers": headers}
-        asked["params"] = {"api-version": "2020-07-01"}
-        document = (await self.inside.metadata.get(**asked)).json()
-        wanted = {"StartRequests": [{"EventId": e["EventId"]} for e in document["Events"]]}
-        if wanted["StartRequests"]:
-            (await self.inside.metadata.post(**asked, json=wanted)).raise_for_status()
+        request: dict[str, Any] = {"url": path, "headers": headers}
+        request["params"] = {"api-version": "2020-07-01"}
+        document = (await self.inside.metadata.get(**request)).json()
+        approval = {"StartRequests": [{"EventId": e["EventId"]} for e in document["Events"]]}
+        if approval["StartRequests"]:
+            (await self.inside.metadata.post(**request, json=approval)).raise_for_status()
 
     async def restart(self) -> None:
         """End and start again: everything is kept, and answered as before."""
         state, before = self.inside.fabric.state, await self.everything()
-        kept, before_all = state.rows(), state.globals
+        rows, before_all = state.rows(), state.globals
         await self.stack.aclose()
         await self.open()
         now = self.inside.fabric.state
-        kept[now.globals.row_path] = replace(before_all, time=now.globals.time)
-        assert now.rows() == kept
+        rows[now.globals.row_path] = replace(before_all, time=now.globals.time)
+        assert now.rows() == rows
         assert await self.everything() == before
 
     async def everything(self) -> list[object]:
@@ -181,19 +181,21 @@ class World:
         await self.check_operations()
         self.check_states()
         self.check_agenda()
-        assert all(left >= 0 for left in self.inside.fabric.state.globals.capacity.values())
+        assert all(
+            remaining >= 0 for remaining in self.inside.fabric.state.globals.capacity.values()
+        )
 
     def check_ids(self) -> None:
         """No id is used again, and no machine is two."""
-        for each in self.inside.fabric.state.scale_sets.values():
-            now = set(each.instances)
-            fresh = now - self.living.get(each.unique_id, set())
-            assert not fresh & self.seen.setdefault(each.unique_id, set()), "an id was used again"
-            self.seen[each.unique_id] |= now
-            self.living[each.unique_id] = now
-            for vm in each.instances.values():
-                who = f"{each.unique_id}/{vm.instance_id}"
-                assert self.machines.setdefault(vm.vm_id, who) == who
+        for row in self.inside.fabric.state.scale_sets.values():
+            now = set(row.instances)
+            fresh = now - self.living.get(row.unique_id, set())
+            assert not fresh & self.seen.setdefault(row.unique_id, set()), "an id was used again"
+            self.seen[row.unique_id] |= now
+            self.living[row.unique_id] = now
+            for vm in row.instances.values():
+                name = f"{row.unique_id}/{vm.instance_id}"
+                assert self.machines.setdefault(vm.vm_id, name) == name
 
     async def check_quota(self) -> None:
         """As many cores are used as the VMs have that are listed, and never too many."""
@@ -207,37 +209,37 @@ class World:
         """Check that finished operations keep their status."""
         newest = list(self.operations.items())[-6:]
         for address, before in newest:
-            answer = await self.inside.follow(address)
+            response = await self.inside.follow(address)
             if "monitor=true" in address or "operationresults" in address:
-                status = "InProgress" if answer.status_code == 202 else str(answer.status_code)
+                status = "InProgress" if response.status_code == 202 else str(response.status_code)
             else:
-                told = answer.json()
-                status = told["status"]
-                assert ("endTime" in told) == (status in OVER), told
-                assert ("error" in told) == (status in ("Failed", "Canceled")), told
+                operation = response.json()
+                status = operation["status"]
+                assert ("endTime" in operation) == (status in OVER), operation
+                assert ("error" in operation) == (status in ("Failed", "Canceled")), operation
             assert before in ("InProgress", status), f"{address} was {before}, is {status}"
             self.operations[address] = status if status != "200" else before
 
     def check_states(self) -> None:
         """Something is in progress exactly while an operation is."""
         fabric = self.inside.fabric
-        for each in fabric.state.scale_sets.values():
-            group = each.key.partition("/providers/")[0]
-            on_it = [o for o in fabric.under_way() if o.target in (each.key, group)]
-            kinds = {o.kind for o in on_it if not o.alone}
-            assert (each.provisioning_state != "Failed") or each.error
-            if each.provisioning_state in ("Succeeded", "Failed"):
-                assert not kinds, f"{each.name} is {each.provisioning_state} during {kinds}"
+        for row in fabric.state.scale_sets.values():
+            group = row.key.partition("/providers/")[0]
+            operations = [o for o in fabric.under_way() if o.target in (row.key, group)]
+            kinds = {o.kind for o in operations if not o.alone}
+            assert (row.provisioning_state != "Failed") or row.error
+            if row.provisioning_state in ("Succeeded", "Failed"):
+                assert not kinds, f"{row.name} is {row.provisioning_state} during {kinds}"
             else:
-                assert kinds, f"{each.name} is {each.provisioning_state}, and nothing is going on"
-            if each.provisioning_state == "Deleting":
+                assert kinds, f"{row.name} is {row.provisioning_state}, and nothing is going on"
+            if row.provisioning_state == "Deleting":
                 assert kinds & {"delete", "delete_group"}
 
     def check_agenda(self) -> None:
         """Check that the fabric's agenda and indexes match its VMs and operations."""
-        fabric, found = self.inside.fabric, [i for _, i in self.inside.fabric.instances()]
-        assert [i for _, i in fabric._agenda.doomed()] == [i for i in found if i.doom]
-        assert all(fabric.by_token(i.token) for i in found)
+        fabric, instances = self.inside.fabric, [i for _, i in self.inside.fabric.instances()]
+        assert [i for _, i in fabric._agenda.doomed()] == [i for i in instances if i.doom]
+        assert all(fabric.by_token(i.token) for i in instances)
         open_ones = {o.id for o in fabric.state.operations.values() if o.status == "InProgress"}
         assert {o.id for o in fabric.under_way()} == open_ones
 
@@ -245,10 +247,10 @@ class World:
         """When everything has ended, there are as many VMs as there should be."""
         await self.inside.pass_time(LONG, step=3)
         assert not list(self.inside.fabric.under_way())
-        for each in self.inside.fabric.state.scale_sets.values():
-            if each.provisioning_state == "Succeeded":
-                assert each.capacity == len(each.instances), each.name
-            for vm in each.instances.values():
+        for row in self.inside.fabric.state.scale_sets.values():
+            if row.provisioning_state == "Succeeded":
+                assert row.capacity == len(row.instances), row.name
+            for vm in row.instances.values():
                 assert (vm.phase != "creating", vm.doom, vm.busy) == (True, "", ""), vm
 
 

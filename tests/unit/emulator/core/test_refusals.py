@@ -40,12 +40,12 @@ def server(password: str | None, size: str = "Standard_B1ms") -> Json:
 
 def vault(**change: object) -> Json:
     """Return a key vault with these properties changed."""
-    good = {
+    properties = {
         "tenantId": "11111111-1111-1111-1111-111111111111",
         "sku": {"family": "A", "name": "standard"},
         "enableRbacAuthorization": True,
     }
-    return EASTUS | {"properties": good | change}
+    return EASTUS | {"properties": properties | change}
 
 
 AGE = {"daysAfterModificationGreaterThan": 30}
@@ -196,8 +196,10 @@ MARKET = [
 
 async def test_the_market_refuses_what_it_cannot_answer(inside: Inside) -> None:
     for path, body, version in ((COSTS, QUERY, "2025-03-01"), (SCORES, PLACEMENT, "2025-06-05")):
-        answer = await inside.arm.post(path, params={"api-version": version}, json=body)
-        assert answer.status_code == 200, answer.text  # so each row below is refused for its change
+        response = await inside.arm.post(path, params={"api-version": version}, json=body)
+        assert response.status_code == 200, (
+            response.text
+        )  # so each row below is refused for its change
     await check(inside, MARKET)
 
 

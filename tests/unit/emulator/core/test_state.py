@@ -19,10 +19,10 @@ from emulator.core.store import StateFile, StateUnreadable, occupy
 
 def put_scale_set(state: EmulatorState, instances: int = 1) -> ScaleSetRow:
     model = {"location": "eastus", "sku": {"capacity": instances}, "properties": {}}
-    made = state.put(ScaleSetRow("s", "G", "Set", model, "", 1.0, "u"))
+    scale_set = state.put(ScaleSetRow("s", "G", "Set", model, "", 1.0, "u"))
     for number in range(instances):
-        state.put(InstanceRow(made.key, str(number), "vm", "token", "127.0.0.2", 1.0))
-    return made
+        state.put(InstanceRow(scale_set.key, str(number), "vm", "token", "127.0.0.2", 1.0))
+    return scale_set
 
 
 def kept(folder: Path) -> dict[rows.Path, rows.FrozenRow]:
@@ -31,16 +31,16 @@ def kept(folder: Path) -> dict[rows.Path, rows.FrozenRow]:
 
 @pytest.fixture
 def store(tmp_path: Path) -> StateFile:
-    made = StateFile(tmp_path)
-    put_scale_set(made.state, 12)
-    made.commit()
-    return made
+    state_file = StateFile(tmp_path)
+    put_scale_set(state_file.state, 12)
+    state_file.commit()
+    return state_file
 
 
 @pytest.fixture
 def one(store: StateFile) -> ScaleSetRow:
-    (found,) = store.state.scale_sets.values()
-    return found
+    (row,) = store.state.scale_sets.values()
+    return row
 
 
 def test_what_is_not_committed_is_forgotten_whole(
@@ -103,9 +103,9 @@ def test_what_is_removed_is_gone_with_all_that_is_in_it(
     store.commit()
 
     assert kept(tmp_path) == EmulatorState().rows()
-    again = put_scale_set(store.state, 0)
+    recreated = put_scale_set(store.state, 0)
     store.commit()
-    assert StateFile(tmp_path).state.scale_sets[again.key].instances == {}
+    assert StateFile(tmp_path).state.scale_sets[recreated.key].instances == {}
 
 
 def test_a_member_that_is_new_has_its_default(tmp_path: Path, store: StateFile) -> None:
@@ -154,10 +154,10 @@ def test_what_cannot_be_read_is_refused(tmp_path: Path, store: StateFile) -> Non
         file.execute("UPDATE kept SET body = json_remove(body, '$.set_key')")
     with pytest.raises(StateUnreadable, match="older emulator"):
         StateFile(tmp_path)
-    (other := tmp_path / "other").mkdir()
-    (other / "state.db").write_text("what is this" * 100)
+    (other_folder := tmp_path / "other").mkdir()
+    (other_folder / "state.db").write_text("what is this" * 100)
     with pytest.raises(StateUnreadable, match="cannot be read"):
-        StateFile(other)
+        StateFile(other_folder)
     (tmp_path / "state.json").write_text("{}")
     with pytest.raises(StateUnreadable, match="Delete the folder"):
         StateFile(tmp_path)

@@ -18,11 +18,11 @@ async def ask(inside: Inside, path: str, times: int) -> list[int]:
     return [(await inside.arm.get(path)).status_code for _ in range(times)]
 
 
-def left(answer: httpx.Response) -> dict[str, int]:
+def left(response: httpx.Response) -> dict[str, int]:
     """Return the number of requests left under each rate limit policy of Microsoft.Compute."""
-    lines = answer.headers.get_list("x-ms-ratelimit-remaining-resource")
-    told = dict(line.removeprefix("Microsoft.Compute/").split(";") for line in lines)
-    return {name: int(count) for name, count in told.items()}
+    lines = response.headers.get_list("x-ms-ratelimit-remaining-resource")
+    remaining = dict(line.removeprefix("Microsoft.Compute/").split(";") for line in lines)
+    return {name: int(count) for name, count in remaining.items()}
 
 
 async def made(inside: Inside, *names: str) -> None:
@@ -33,13 +33,13 @@ async def made(inside: Inside, *names: str) -> None:
 async def test_each_answer_tells_what_is_left(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), throttling="azure") as inside:
         await made(inside, "rk-1")
-        shown = await inside.arm.get(SET)
-        assert left(shown) == {
+        response = await inside.arm.get(SET)
+        assert left(response) == {
             "GetVMScaleSetResource": 35,
             "GetVMScaleSetSubscriptionMaximum": 2399,
         }
-        assert shown.headers["x-ms-request-charge"] == "1"
-        assert int(shown.headers["x-ms-ratelimit-remaining-subscription-reads"]) == 249
+        assert response.headers["x-ms-request-charge"] == "1"
+        assert int(response.headers["x-ms-ratelimit-remaining-subscription-reads"]) == 249
 
         changed = await inside.arm.patch(SET, json={"tags": {"a": "b"}})
         assert left(changed)["UpdateVMScaleSetResource"] == 11

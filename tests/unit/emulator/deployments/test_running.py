@@ -23,24 +23,24 @@ from tests.unit.emulator.deployments.deployed import (
 ACCOUNTS = f"{GROUP_ID}/providers/Microsoft.Storage/storageAccounts"
 
 
-def slow(name: str = "rk-1", **more: Json) -> dict[str, Json]:
+def slow(name: str = "rk-1", **members: Json) -> dict[str, Json]:
     """Return a scale set whose deployment takes some time."""
     plain = {
         "type": "Microsoft.Compute/virtualMachineScaleSets",
         "apiVersion": "2024-07-01",
         "name": name,
     }
-    return {**plain, **scale_set(1), **more}
+    return {**plain, **scale_set(1), **members}
 
 
 async def test_what_refers_to_a_resource_waits_for_it_unasked(inside: Inside) -> None:
     early = account("early", tags={"of": "[reference('network').provisioningState]"})
 
-    shown = await deploy(inside, template(early, network()))
+    deployment = await deploy(inside, template(early, network()))
     rows = (await inside.arm.get(f"{DEPLOYMENTS}/d/operations")).json()["value"]
 
     order = [row["properties"]["targetResource"]["resourceName"] for row in rows]
-    assert (shown["provisioningState"], order) == ("Succeeded", ["network", "early"])
+    assert (deployment["provisioningState"], order) == ("Succeeded", ["network", "early"])
     assert (await inside.arm.get(f"{ACCOUNTS}/early")).json()["tags"] == {"of": "Succeeded"}
 
 
@@ -48,33 +48,33 @@ async def test_resources_that_refer_to_each_other_never_come(inside: Inside) -> 
     one = account("one", tags={"of": "[reference('two').primaryLocation]"})
     two = account("two", tags={"of": "[reference('one').primaryLocation]"})
 
-    shown = await deploy(inside, template(one, two))
+    deployment = await deploy(inside, template(one, two))
 
-    [detail] = shown["error"]["details"]
+    [detail] = deployment["error"]["details"]
     assert "Circular dependency detected on resource" in detail["message"]
 
 
 async def test_a_throttled_deployment_asks_again(inside: Inside) -> None:
-    for method, place in (("PUT", "storageAccounts"), ("GET", "operations/")):
-        fault = {"kind": "throttle", "method": method, "path": place, "count": 2}
+    for method, path in (("PUT", "storageAccounts"), ("GET", "operations/")):
+        fault = {"kind": "throttle", "method": method, "path": path, "count": 2}
         (await inside.metadata.post("/_emulator/faults", json=fault)).raise_for_status()
-    shown = await deploy(inside, template(account(), slow()))
+    deployment = await deploy(inside, template(account(), slow()))
     faults = (await inside.metadata.get("/_emulator/faults")).json()["value"]
 
-    assert shown["provisioningState"] == "Succeeded"
+    assert deployment["provisioningState"] == "Succeeded"
     assert [fault["struck"] for fault in faults] == [2, 2]
 
 
 async def test_a_failure_stops_what_waits_for_it_and_nothing_else(inside: Inside) -> None:
-    place = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
-    await inside.metadata.post("/_emulator/capacity", json=place)
+    capacity = {"region": "eastus", "vm_size": "Standard_ND96amsr_A100_v4", "available": 0}
+    await inside.metadata.post("/_emulator/capacity", json=capacity)
     waits, free = account("waits", dependsOn=["rk-1"]), account("free")
 
-    shown = await deploy(inside, template(waits, slow(), free))
+    deployment = await deploy(inside, template(waits, slow(), free))
 
-    assert shown["provisioningState"] == "Failed"
-    [detail] = shown["error"]["details"]
-    assert (shown["error"]["code"], detail["code"]) == ("DeploymentFailed", "AllocationFailed")
+    assert deployment["provisioningState"] == "Failed"
+    [detail] = deployment["error"]["details"]
+    assert (deployment["error"]["code"], detail["code"]) == ("DeploymentFailed", "AllocationFailed")
     assert detail["target"].endswith("/rk-1")
     codes = [(await inside.arm.get(f"{ACCOUNTS}/{n}")).status_code for n in ("waits", "free")]
     assert codes == [404, 200]
@@ -82,34 +82,34 @@ async def test_a_failure_stops_what_waits_for_it_and_nothing_else(inside: Inside
 
 async def test_a_deployment_survives_a_restart_of_the_emulator(tmp_path: Path) -> None:
     clock = Clock()
-    wanted = template(slow(), account("after", dependsOn=["rk-1"]))
+    template_body = template(slow(), account("after", dependsOn=["rk-1"]))
     async with emulator_inside(tmp_path, clock) as before:
-        await before.arm.put(f"{DEPLOYMENTS}/d", json=body(wanted))
+        await before.arm.put(f"{DEPLOYMENTS}/d", json=body(template_body))
         await before.pass_time(0.5)
     async with emulator_inside(tmp_path, clock) as after:
-        shown = await finished(after)
-        found = await after.arm.get(f"{ACCOUNTS}/after")
+        deployment = await finished(after)
+        response = await after.arm.get(f"{ACCOUNTS}/after")
 
-    assert (shown["provisioningState"], found.status_code) == ("Succeeded", 200)
+    assert (deployment["provisioningState"], response.status_code) == ("Succeeded", 200)
 
 
 async def test_one_that_runs_takes_no_changes(inside: Inside) -> None:
     url = f"{DEPLOYMENTS}/d"
     await inside.arm.put(url, json=body(template(slow())))
-    again = await inside.arm.put(url, json=body(template()))
+    refused = await inside.arm.put(url, json=body(template()))
 
-    assert again.json()["error"]["code"] == "DeploymentActive"
+    assert refused.json()["error"]["code"] == "DeploymentActive"
 
 
 async def test_those_of_a_group_can_be_listed(inside: Inside) -> None:
     await deploy(inside, template(account()), name="one")
     listed = (await inside.arm.get(f"{DEPLOYMENTS}/")).json()["value"]
     codes = [(await inside.arm.head(f"{DEPLOYMENTS}/{n}")).status_code for n in ("one", "two")]
-    gone = await inside.arm.get(f"{DEPLOYMENTS}/two")
+    missing = await inside.arm.get(f"{DEPLOYMENTS}/two")
 
     assert [row["name"] for row in listed] == ["one"]
     assert codes == [204, 404]
-    assert gone.json()["error"]["code"] == "DeploymentNotFound"
+    assert missing.json()["error"]["code"] == "DeploymentNotFound"
 
 
 TEMPLATE = json.loads((Path(__file__).parents[4] / "infra" / "main.json").read_text())
@@ -123,29 +123,29 @@ JUNK: list[Json] = [
 async def test_a_template_with_any_member_spoilt_is_answered(tmp_path: Path) -> None:
     draw = random.Random(4)
     passed = {"sshPublicKey": "k", "databasePassword": "Horse-battery-1", "secretKey": "x" * 40}
-    whole = body(TEMPLATE, **passed)
-    places = [place for place in _places(whole) if place]
+    document = body(TEMPLATE, **passed)
+    paths = [path for path in _places(document) if path]
     async with emulator_inside(tmp_path, Clock()) as azure:
         for _ in range(100):
-            spoilt = _spoilt(whole, draw.choice(places), draw)
-            answer = await azure.arm.post(f"{DEPLOYMENTS}/d/validate", json=spoilt)
-            assert answer.status_code in (200, 400), answer.text
+            spoilt = _spoilt(document, draw.choice(paths), draw)
+            response = await azure.arm.post(f"{DEPLOYMENTS}/d/validate", json=spoilt)
+            assert response.status_code in (200, 400), response.text
 
 
-def _places(value: Json, here: tuple[Json, ...] = ()) -> Iterator[tuple[Json, ...]]:
-    yield here
+def _places(value: Json, path: tuple[Json, ...] = ()) -> Iterator[tuple[Json, ...]]:
+    yield path
     inner = value.items() if isinstance(value, dict) else enumerate(value)
-    for key, part in inner:
-        if isinstance(part, dict | list):
-            yield from _places(part, (*here, key))
+    for key, member in inner:
+        if isinstance(member, dict | list):
+            yield from _places(member, (*path, key))
         else:
-            yield (*here, key)
+            yield (*path, key)
 
 
-def _spoilt(whole: Json, place: tuple[Json, ...], draw: random.Random) -> Json:
-    spoilt = copy.deepcopy(whole)
+def _spoilt(document: Json, path: tuple[Json, ...], draw: random.Random) -> Json:
+    spoilt = copy.deepcopy(document)
     target = spoilt
-    for key in place[:-1]:
+    for key in path[:-1]:
         target = target[key]
-    target[place[-1]] = draw.choice(JUNK)
+    target[path[-1]] = draw.choice(JUNK)
     return spoilt

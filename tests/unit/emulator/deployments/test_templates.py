@@ -33,9 +33,9 @@ async def names(inside: Inside) -> list[str]:
 
 async def test_what_a_condition_rules_out_is_not_made_and_not_waited_for(inside: Inside) -> None:
     unwanted = account("unwanted", condition="[greater(1, 2)]")
-    wanted = template(unwanted, account("wanted", dependsOn=["unwanted"]))
+    template_body = template(unwanted, account("wanted", dependsOn=["unwanted"]))
 
-    await deploy(inside, wanted)
+    await deploy(inside, template_body)
 
     assert await names(inside) == ["wanted"]
 
@@ -50,8 +50,8 @@ async def test_children_may_be_nested_and_still_have_to_wait(inside: Inside) -> 
     }
     await deploy(inside, template(account(resources=[nested])))
 
-    found = (await inside.arm.get(f"{ACCOUNTS}/account/blobServices/default")).json()
-    assert found["properties"]["isVersioningEnabled"] is True
+    service = (await inside.arm.get(f"{ACCOUNTS}/account/blobServices/default")).json()
+    assert service["properties"]["isVersioningEnabled"] is True
 
 
 LOOSE = {"type": "string"}
@@ -84,12 +84,16 @@ BAD: list[tuple[Json, dict[str, Json], str]] = [
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("wanted", "passed", "complaint"), BAD, ids=[case[2][:40] for case in BAD])
+@pytest.mark.parametrize(
+    ("template_body", "passed", "complaint"), BAD, ids=[case[2][:40] for case in BAD]
+)
 async def test_a_template_that_makes_no_sense_is_refused_at_once(
-    inside: Inside, wanted: Json, passed: dict[str, Json], complaint: str
+    inside: Inside, template_body: Json, passed: dict[str, Json], complaint: str
 ) -> None:
-    code, message = await refusal(inside, wanted, **passed)
-    validated = await inside.arm.post(f"{DEPLOYMENTS}/d/validate", json=body(wanted, **passed))
+    code, message = await refusal(inside, template_body, **passed)
+    validated = await inside.arm.post(
+        f"{DEPLOYMENTS}/d/validate", json=body(template_body, **passed)
+    )
 
     assert code == "InvalidTemplate"
     assert message.startswith("Deployment template validation failed: '")
@@ -111,12 +115,12 @@ async def test_a_template_that_makes_no_sense_is_refused_at_once(
 async def test_what_a_provider_would_refuse_is_told_before_anything_is_made(
     inside: Inside, resource: Json, code: str
 ) -> None:
-    answer = await inside.arm.put(
+    response = await inside.arm.put(
         f"{DEPLOYMENTS}/d", json=body(template(network("first"), resource))
     )
 
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (400, "InvalidTemplateDeployment")
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "InvalidTemplateDeployment")
     assert [detail["code"] for detail in error["details"]] == [code]
     assert await names(inside) == []
 
@@ -161,24 +165,24 @@ VALUES: list[tuple[str, Json]] = [
 
 @pytest.mark.parametrize(("expression", "value"), VALUES, ids=[case[0][:40] for case in VALUES])
 async def test_an_expression_has_a_value(inside: Inside, expression: str, value: Json) -> None:
-    found = await value_of(inside, expression)
+    result = await value_of(inside, expression)
 
     if value is None:
-        assert "doesn't exist, available properties are" in found["message"]
+        assert "doesn't exist, available properties are" in result["message"]
     else:
-        assert found == value
+        assert result == value
 
 
 async def test_unique_strings_and_guids_are_the_same_every_time(inside: Inside) -> None:
-    one, same, other = [
+    first, repeated, other = [
         await value_of(inside, [f"[uniqueString('a', '{b}')]", f"[guid('a', '{b}')]"])
         for b in "bbc"
     ]
 
-    assert one == same
-    assert not set(one) & set(other)
-    assert len(one[0]) == 13
-    assert one[1] == "2d796349-8c7e-55ec-9624-54ece82ed031"  # Azure's own
+    assert first == repeated
+    assert not set(first) & set(other)
+    assert len(first[0]) == 13
+    assert first[1] == "2d796349-8c7e-55ec-9624-54ece82ed031"  # Azure's own
 
 
 @pytest.mark.parametrize(
@@ -213,23 +217,23 @@ async def test_a_variable_that_refers_to_itself_is_no_endless_loop(inside: Insid
 
 
 async def test_secrets_are_shown_neither_as_parameters_nor_as_outputs(inside: Inside) -> None:
-    wanted = template(
+    secret_template = template(
         parameters={"password": {"type": "secureString"}, "plain": {"type": "string"}},
         outputs={"out": {"type": "secureString", "value": "[parameters('password')]"}},
     )
 
-    shown = await deploy(inside, wanted, password="hush-hush", plain="open")
+    deployment = await deploy(inside, secret_template, password="hush-hush", plain="open")
 
-    assert shown["parameters"]["plain"]["value"] == "open"
-    assert shown["parameters"]["password"] == {"type": "SecureString"}
-    assert "hush-hush" not in str(shown)
+    assert deployment["parameters"]["plain"]["value"] == "open"
+    assert deployment["parameters"]["password"] == {"type": "SecureString"}
+    assert "hush-hush" not in str(deployment)
     assert "hush-hush" not in str(inside.fabric.state.resources)
 
 
 async def test_outputs_of_a_deployment_lose_their_capitals_as_in_arm(inside: Inside) -> None:
-    asked = ("VMSS", "TRANS_Test", "Name", "REKINDLE_CLOUD")
-    outputs = {name: {"type": "string", "value": "x"} for name in asked}
+    names = ("VMSS", "TRANS_Test", "Name", "REKINDLE_CLOUD")
+    outputs = {name: {"type": "string", "value": "x"} for name in names}
 
-    shown = await deploy(inside, template(outputs=outputs))
+    deployment = await deploy(inside, template(outputs=outputs))
 
-    assert list(shown["outputs"]) == ["vmss", "tranS_Test", "name", "rekindlE_CLOUD"]
+    assert list(deployment["outputs"]) == ["vmss", "tranS_Test", "name", "rekindlE_CLOUD"]

@@ -140,7 +140,7 @@ def test_what_the_service_writes_is_valid_for_cloud_init_itself(
     file = tmp_path / "user-data"
     file.write_text(text)
     command = [program, "schema", "--config-file", str(file)]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
 
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "Valid cloud-config" in done.stdout + done.stderr
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "Valid cloud-config" in result.stdout + result.stderr

@@ -43,9 +43,9 @@ while time.time() < end:
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
     """Yield a VM and kill it after the test."""
-    one = Vm(tmp_path / "vm")
-    yield one
-    one.kill()
+    machine = Vm(tmp_path / "vm")
+    yield machine
+    machine.kill()
 
 
 def python(program: str, *args: str) -> str:
@@ -81,12 +81,12 @@ def test_processes_that_end_while_they_are_listed_are_passed_over() -> None:
     churn = "while :; do sh -c 'true & true & wait'; done"
     shell = subprocess.Popen(["sh", "-c", churn], start_new_session=True)
     try:
-        seen = [children_of(shell.pid) for _ in range(10_000)]
+        children = [children_of(shell.pid) for _ in range(10_000)]
     finally:
         os.killpg(shell.pid, signal.SIGKILL)
         shell.wait()
 
-    assert any(seen)
+    assert any(children)
 
 
 def test_a_vm_is_booted_once(vm: Vm) -> None:
@@ -228,12 +228,18 @@ def test_paths_of_a_container_become_paths_of_the_vm(vm: Vm) -> None:
 
 def test_a_container_gets_little_of_the_outside(vm: Vm) -> None:
     vm.boot("SECRET=1 docker run -d rekindle/probe:1", images=IMAGES)
-    given = told(vm)["env"]
+    environment = told(vm)["env"]
 
-    assert set(given) - {"LC_CTYPE"} == {"PATH", "HOME", "LANG", "REKINDLE_METADATA_URL", "FROM"}
-    assert given["REKINDLE_METADATA_URL"] == vm.url
-    assert given["HOME"] == str(vm.folder)
-    assert str(vm.folder) not in given["PATH"]
+    assert set(environment) - {"LC_CTYPE"} == {
+        "PATH",
+        "HOME",
+        "LANG",
+        "REKINDLE_METADATA_URL",
+        "FROM",
+    }
+    assert environment["REKINDLE_METADATA_URL"] == vm.url
+    assert environment["HOME"] == str(vm.folder)
+    assert str(vm.folder) not in environment["PATH"]
 
 
 def test_a_failing_container_is_started_again(vm: Vm) -> None:
@@ -249,9 +255,9 @@ def test_an_environment_file_of_the_vm_is_read(vm: Vm) -> None:
         "docker run -d --env-file /etc/env -v /etc:/etc -e A=2 rekindle/probe:1",
         images=IMAGES,
     )
-    given = told(vm)["env"]
+    environment = told(vm)["env"]
 
-    assert (given["A"], given["B"]) == ("2", f"{vm.folder}/fs/etc/b")
+    assert (environment["A"], environment["B"]) == ("2", f"{vm.folder}/fs/etc/b")
 
 
 @pytest.mark.parametrize(
@@ -268,9 +274,9 @@ def test_an_environment_file_of_the_vm_is_read(vm: Vm) -> None:
     ],
 )
 def test_docker_says_what_it_cannot_do(vm: Vm, command: str, exit_code: int, message: str) -> None:
-    found, console = code(vm, command)
+    status, console = code(vm, command)
 
-    assert found == exit_code
+    assert status == exit_code
     assert message in console
 
 

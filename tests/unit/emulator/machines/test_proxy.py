@@ -52,12 +52,12 @@ class Echo(BaseHTTPRequestHandler):
 @pytest.fixture
 def servers() -> Iterator[list[str]]:
     """Two hosts."""
-    made = [ThreadingHTTPServer(("127.0.0.1", 0), Echo) for _ in range(2)]
-    for server in made:
+    started = [ThreadingHTTPServer(("127.0.0.1", 0), Echo) for _ in range(2)]
+    for server in started:
         server.daemon_threads = True
         threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True).start()
-    yield [f"127.0.0.1:{server.server_port}" for server in made]
-    for server in made:
+    yield [f"127.0.0.1:{server.server_port}" for server in started]
+    for server in started:
         server.shutdown()
         server.server_close()
 
@@ -65,19 +65,19 @@ def servers() -> Iterator[list[str]]:
 @pytest.fixture
 def proxy() -> Iterator[Proxy]:
     """One, never left cut."""
-    made = Proxy("spared:80")
-    made.start()
-    yield made
-    made.obey(Harm())
+    running_proxy = Proxy("spared:80")
+    running_proxy.start()
+    yield running_proxy
+    running_proxy.obey(Harm())
 
 
 @pytest.fixture
 def session(proxy: Proxy) -> Iterator[requests.Session]:
     """Yield the session below Azure's Blob SDK, with one connection for all hosts of a proxy."""
-    with requests.Session() as made:
-        made.trust_env = False
-        made.proxies = {"http": proxy.url}
-        yield made
+    with requests.Session() as http:
+        http.trust_env = False
+        http.proxies = {"http": proxy.url}
+        yield http
 
 
 def test_bodies_of_any_form_arrive_whole(servers: list[str], session: requests.Session) -> None:
@@ -93,10 +93,10 @@ def test_bodies_of_any_form_arrive_whole(servers: list[str], session: requests.S
 def test_one_connection_of_a_client_serves_several_hosts(
     servers: list[str], session: requests.Session
 ) -> None:
-    asked = [servers[0], servers[1], servers[1], servers[0]]
-    told = [session.get(f"http://{host}/a?b=c", timeout=120).text for host in asked]
+    hosts = [servers[0], servers[1], servers[1], servers[0]]
+    bodies = [session.get(f"http://{host}/a?b=c", timeout=120).text for host in hosts]
 
-    assert told == [f"/a?b=c {host}" for host in asked]
+    assert bodies == [f"/a?b=c {host}" for host in hosts]
 
 
 def test_a_tunnel_passes_bytes_it_does_not_understand(proxy: Proxy, servers: list[str]) -> None:
@@ -105,10 +105,10 @@ def test_a_tunnel_passes_bytes_it_does_not_understand(proxy: Proxy, servers: lis
         line.sendall(f"CONNECT {servers[0]} HTTP/1.1\r\n\r\n".encode())
         established = line.recv(1000)
         line.sendall(b"GET /inside HTTP/1.0\r\nHost: x\r\n\r\n")
-        told = b"".join(iter(lambda: line.recv(1000), b""))
+        received = b"".join(iter(lambda: line.recv(1000), b""))
 
     assert established.startswith(b"HTTP/1.1 200 ")
-    assert told.endswith(b"/inside x")
+    assert received.endswith(b"/inside x")
 
 
 def test_while_it_is_cut_requests_hang_and_arrive_when_it_is_mended(

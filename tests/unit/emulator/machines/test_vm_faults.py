@@ -39,10 +39,10 @@ while True:
 @pytest.fixture
 def vm(tmp_path: Path) -> Iterator[Vm]:
     """Yield a VM behind a proxy and kill it after the test."""
-    one = Vm(tmp_path / "vm", proxied=True)
-    yield one
-    processes.thaw(one.folder, one.url)
-    one.kill()
+    machine = Vm(tmp_path / "vm", proxied=True)
+    yield machine
+    processes.thaw(machine.folder, machine.url)
+    machine.kill()
 
 
 def proxy_of(vm: Vm) -> str:
@@ -98,15 +98,15 @@ def test_a_second_boot_obeys_bootcmd_and_docker_but_runs_no_command_again(vm: Vm
     vm.boot_from(CLOUD_CONFIG, IMAGES)
     log = vm.folder / "containers" / "kept.log"
     wait_for(lambda: log.exists() and log.read_text() == "began\n")
-    once = vm.folder / "containers" / "once.log"
-    wait_for(lambda: once.exists() and once.read_text() == "began\n")
+    container_log = vm.folder / "containers" / "once.log"
+    wait_for(lambda: container_log.exists() and container_log.read_text() == "began\n")
     vm.kill(wipe=False)
     vm.boot_from(CLOUD_CONFIG, IMAGES)
     wait_for(lambda: log.read_text() == "began\nbegan\n")
 
     assert vm.text("seen") == "one\ntwo\nlate\n"
     assert vm.text("early") == "early\nearly\n"
-    assert once.read_text() == "began\n"
+    assert container_log.read_text() == "began\n"
     assert vm.console().count("the emulator ignores 'users'") == 1
 
 

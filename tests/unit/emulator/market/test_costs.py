@@ -29,13 +29,13 @@ AT_ONCE: dict[str, Any] = {"cost_delay_seconds": 0.0, "create_seconds": 0, "dele
 async def costs(
     inside: Inside, dataset: dict[str, Any] | None = None, scope: str = HERE
 ) -> list[list[Any]]:
-    asked = QUERY | {"dataset": QUERY["dataset"] | (dataset or {})}
-    answer = await inside.arm.post(f"{scope}{COSTS}", json=asked)
-    return list(answer.raise_for_status().json()["properties"]["rows"])
+    query = QUERY | {"dataset": QUERY["dataset"] | (dataset or {})}
+    response = await inside.arm.post(f"{scope}{COSTS}", json=query)
+    return list(response.raise_for_status().json()["properties"]["rows"])
 
 
-async def create(inside: Inside, count: int, url: str = SET, **more: object) -> None:
-    (await inside.arm.put(url, json=scale_set(count) | more)).raise_for_status()
+async def create(inside: Inside, count: int, url: str = SET, **members: object) -> None:
+    (await inside.arm.put(url, json=scale_set(count) | members)).raise_for_status()
     await inside.fabric.step()
 
 
@@ -59,17 +59,17 @@ async def test_a_machine_costs_from_allocation_to_deletion(tmp_path: Path) -> No
 async def test_what_is_evicted_or_deallocated_costs_no_more(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), notice_seconds=60, **AT_ONCE) as inside:
         await create(inside, 2)
-        kept = scale_set(1, evictionPolicy="Deallocate", storageProfile={})
-        (await inside.arm.put(f"{SETS}/rk-2", json=kept)).raise_for_status()
+        body = scale_set(1, evictionPolicy="Deallocate", storageProfile={})
+        (await inside.arm.put(f"{SETS}/rk-2", json=body)).raise_for_status()
         await inside.fabric.step()
         await inside.arm.post(f"{SET}/virtualMachines/0/simulateEviction")
         await inside.arm.post(f"{SETS}/rk-2/virtualMachines/0/simulateEviction")
         await inside.pass_time(3600, step=10)
         by_set = {"grouping": [{"type": "Dimension", "name": "ResourceId"}]}
-        found = {row[2]: row[1] for row in await costs(inside, by_set)}
+        costs_by_set = {row[2]: row[1] for row in await costs(inside, by_set)}
 
-    assert found[SET.lower()] == pytest.approx((3600 + 60) / 3600)
-    assert found[f"{SETS}/rk-2".lower()] == pytest.approx(60 / 3600)
+    assert costs_by_set[SET.lower()] == pytest.approx((3600 + 60) / 3600)
+    assert costs_by_set[f"{SETS}/rk-2".lower()] == pytest.approx(60 / 3600)
 
 
 async def test_costs_are_told_hours_later(tmp_path: Path) -> None:
@@ -92,8 +92,8 @@ async def test_days_groups_and_tags_part_the_costs(tmp_path: Path) -> None:
         tags = await costs(inside, {"grouping": [{"type": "TagKey", "name": "jobid"}]})
         group = {"grouping": [{"type": "Dimension", "name": "resourcegroup"}]}
         groups = await costs(inside, group)
-        mine = {"tags": {"name": "jobId", "operator": "In", "values": ["j2"]}}
-        one = await costs(inside, group | {"filter": mine})
+        tag_filter = {"tags": {"name": "jobId", "operator": "In", "values": ["j2"]}}
+        filtered = await costs(inside, group | {"filter": tag_filter})
         scoped = await costs(inside, group, f"{HERE}/resourceGroups/other")
 
     assert [(row[2], row[1]) for row in daily] == [
@@ -102,7 +102,7 @@ async def test_days_groups_and_tags_part_the_costs(tmp_path: Path) -> None:
     ]
     assert [row[2:4] for row in tags] == [["jobid", "j1"], ["jobid", "j2"]]
     assert [row[2] for row in groups] == ["other", GROUP]
-    assert [row[2] for row in one] == [row[2] for row in scoped] == ["other"]
+    assert [row[2] for row in filtered] == [row[2] for row in scoped] == ["other"]
 
 
 async def test_an_hour_costs_what_it_cost_when_it_began(tmp_path: Path) -> None:
@@ -163,13 +163,13 @@ async def test_costs_are_the_lives_of_the_machines(
     """Whatever happens, what is told is the seconds that somebody who watches counts."""
     folder, clock, seconds = tmp_path_factory.mktemp("azure"), Clock(), 0
     quick = AT_ONCE | {"notice_seconds": 0}
-    for deed, wait in [("scale", 5), *life]:
+    for action, wait in [("scale", 5), *life]:
         async with emulator_inside(folder, clock, **quick) as inside:
-            if deed == "scale":
+            if action == "scale":
                 await create(inside, 1 + wait % 3)
-            elif deed == "delete":
+            elif action == "delete":
                 await inside.arm.delete(SET)
-            elif deed == "evict":
+            elif action == "evict":
                 first = next(iter(inside.fabric.instances()), None)
                 if first:
                     number = first[1].instance_id
@@ -179,6 +179,6 @@ async def test_costs_are_the_lives_of_the_machines(
             seconds += wait * sum(i.phase == "allocated" for _, i in inside.fabric.instances())
             clock.advance(seconds=wait)
             await inside.fabric.step()
-            told = sum(row[1] for row in await costs(inside))
+            reported = sum(row[1] for row in await costs(inside))
 
-        assert told * 3600 == pytest.approx(seconds, abs=1e-3)
+        assert reported * 3600 == pytest.approx(seconds, abs=1e-3)

@@ -17,34 +17,36 @@ OFFER = "armSkuName eq 'Standard_ND96amsr_A100_v4' and armRegionName eq 'eastus'
 LISTED = "ND96amsr A100 v4"
 
 
-async def found(inside: Inside, wanted: str, **query: str) -> list[dict[str, Any]]:
-    params = {"api-version": NEW, "$filter": wanted, **query}
-    answer = await inside.arm.get(PRICES, params=params)
-    return list(answer.raise_for_status().json()["Items"])
+async def found(inside: Inside, filter_text: str, **query: str) -> list[dict[str, Any]]:
+    params = {"api-version": NEW, "$filter": filter_text, **query}
+    response = await inside.arm.get(PRICES, params=params)
+    return list(response.raise_for_status().json()["Items"])
 
 
 @pytest.mark.parametrize(
-    ("wanted", "skus"),
+    ("filter_text", "skus"),
     [
         (f"{OFFER} and priceType eq 'Consumption'", {"", " Spot", " Low Priority"}),
         (f"{OFFER} and meterName eq '{LISTED} Spot'", {" Spot"}),
         (f"{OFFER} and serviceName eq 'virtual machines'", set()),
     ],
 )
-async def test_a_filter_finds_what_it_says(inside: Inside, wanted: str, skus: set[str]) -> None:
-    rows = await found(inside, wanted)
+async def test_a_filter_finds_what_it_says(
+    inside: Inside, filter_text: str, skus: set[str]
+) -> None:
+    rows = await found(inside, filter_text)
 
     assert {row["skuName"].removeprefix("ND96amsr A100 v4") for row in rows} == skus
 
 
 async def test_before_2023_a_filter_knows_no_case(tmp_path: Path) -> None:
-    wanted = f"{OFFER} and serviceName eq 'virtual machines'"
+    filter_text = f"{OFFER} and serviceName eq 'virtual machines'"
     async with emulator_inside(tmp_path, Clock()) as inside:
-        assert await found(inside, wanted, **{"api-version": "2021-10-01"})
+        assert await found(inside, filter_text, **{"api-version": "2021-10-01"})
 
 
 @pytest.mark.parametrize(
-    "wanted",
+    "filter_text",
     [
         "armSkuName eq",
         "not contains(productName, 'Windows')",
@@ -54,22 +56,22 @@ async def test_before_2023_a_filter_knows_no_case(tmp_path: Path) -> None:
         "(" * 1000,
     ],
 )
-async def test_a_filter_that_cannot_be_read_is_refused(inside: Inside, wanted: str) -> None:
-    answer = await inside.arm.get(PRICES, params={"$filter": wanted})
+async def test_a_filter_that_cannot_be_read_is_refused(inside: Inside, filter_text: str) -> None:
+    response = await inside.arm.get(PRICES, params={"$filter": filter_text})
 
-    assert answer.status_code == 400
-    assert answer.json()["Error"]["Message"] == "Invalid OData parameters supplied"
+    assert response.status_code == 400
+    assert response.json()["Error"]["Message"] == "Invalid OData parameters supplied"
 
 
 async def test_pages_join_without_a_gap(inside: Inside) -> None:
     everything = await found(inside, OFFER)
-    answer = (await inside.arm.get(PRICES, params={"$filter": OFFER, "$top": "3"})).json()
-    rest = (await inside.arm.get(PRICES, params={"$filter": OFFER, "$skip": "3"})).json()
+    response = (await inside.arm.get(PRICES, params={"$filter": OFFER, "$top": "3"})).json()
+    second_page = (await inside.arm.get(PRICES, params={"$filter": OFFER, "$skip": "3"})).json()
     for name in ("$top", "$skip", "currencyCode"):
         assert (await inside.arm.get(PRICES, params={name: "-x"})).status_code == 400
 
-    assert (answer["Count"], answer["NextPageLink"]) == (3, None)
-    assert answer["Items"] + rest["Items"] == everything
+    assert (response["Count"], response["NextPageLink"]) == (3, None)
+    assert response["Items"] + second_page["Items"] == everything
 
 
 async def test_a_spot_price_stands_for_a_month_and_a_reservation_for_its_term(
@@ -87,8 +89,8 @@ async def test_a_spot_price_stands_for_a_month_and_a_reservation_for_its_term(
 
 
 async def planted(inside: Inside, **order: Any) -> httpx.Response:  # noqa: ANN401 - JSON
-    place = {"vm_size": "Standard_ND96amsr_A100_v4", "region": "eastus"}
-    return await inside.metadata.post("/_emulator/market/prices", json={**place, **order})
+    offering = {"vm_size": "Standard_ND96amsr_A100_v4", "region": "eastus"}
+    return await inside.metadata.post("/_emulator/market/prices", json={**offering, **order})
 
 
 async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_changed(
@@ -97,14 +99,14 @@ async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_change
     row = {"retailPrice": 0, "effectiveStartDate": "2026-11-19T00:00:00Z", "productName": None}
     async with emulator_inside(tmp_path, Clock()) as inside:
         (await planted(inside, bought=" Spot", row=row)).raise_for_status()
-    async with emulator_inside(tmp_path, Clock()) as again:
-        own, odd = [r for r in await found(again, OFFER) if r["skuName"].endswith("Spot")]
-        await again.metadata.delete("/_emulator/market/prices")
-        left = await found(again, f"{OFFER} and skuName eq '{LISTED} Spot'")
+    async with emulator_inside(tmp_path, Clock()) as restarted:
+        own, odd = [r for r in await found(restarted, OFFER) if r["skuName"].endswith("Spot")]
+        await restarted.metadata.delete("/_emulator/market/prices")
+        remaining = await found(restarted, f"{OFFER} and skuName eq '{LISTED} Spot'")
 
     assert "productName" not in odd
     assert (odd["retailPrice"], odd["meterId"]) == (0, own["meterId"])
-    assert len(left) == 1
+    assert len(remaining) == 1
 
 
 async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
@@ -112,7 +114,7 @@ async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
     await planted(inside, row={"isPrimaryMeterRegion": False})
     everything = await found(inside, OFFER)
     primary = await found(inside, OFFER, meterRegion="'primary'")
-    other = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
+    refused = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
 
     await inside.metadata.delete("/_emulator/market/prices")
     await planted(inside, row={"retailPrice": "free"}, alone=True)
@@ -120,7 +122,7 @@ async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
 
     assert [r["retailPrice"] for r in alone if r["type"] == "Consumption"] == ["free"]
     assert (len(everything), len(primary)) == (before + 1, before)
-    assert other.status_code == 400
+    assert refused.status_code == 400
 
 
 GRAPH = "/providers/Microsoft.ResourceGraph/resources?api-version=2021-03-01"
@@ -130,10 +132,10 @@ GRAPH = "/providers/Microsoft.ResourceGraph/resources?api-version=2021-03-01"
 async def test_any_other_query_is_refused_and_told_which_one_there_is(
     inside: Inside, query: str
 ) -> None:
-    answer = await inside.arm.post(GRAPH, json={"query": query})
+    response = await inside.arm.post(GRAPH, json={"query": query})
 
-    error = answer.json()["error"]
-    assert (answer.status_code, error["code"]) == (400, "BadRequest")
+    error = response.json()["error"]
+    assert (response.status_code, error["code"]) == (400, "BadRequest")
     assert [row["code"] for row in error["details"]] == ["InvalidQuery", "ParserFailure"]
     assert "SpotResources | where type" in error["details"][1]["message"]
 
@@ -146,22 +148,22 @@ ND = "Standard_ND96amsr_A100_v4"
 PLACEMENT = {"desiredLocations": ["eastus"], "desiredSizes": [{"sku": ND}], "desiredCount": 2}
 
 
-async def scores(inside: Inside, **more: object) -> list[dict[str, Any]]:
-    answer = await inside.arm.post(GENERATE, json=PLACEMENT | more)
-    return list(answer.raise_for_status().json()["placementScores"])
+async def scores(inside: Inside, **members: object) -> list[dict[str, Any]]:
+    response = await inside.arm.post(GENERATE, json=PLACEMENT | members)
+    return list(response.raise_for_status().json()["placementScores"])
 
 
 @pytest.mark.parametrize(
     ("room", "score"), [(4, "High"), (3, "Medium"), (1, "Low"), (None, "High")]
 )
 async def test_the_score_follows_the_room(tmp_path: Path, room: int | None, score: str) -> None:
-    place = {"region": "eastus", "vm_size": ND, "available": room}
+    capacity = {"region": "eastus", "vm_size": ND, "available": room}
     async with emulator_inside(tmp_path, Clock()) as inside:
-        await inside.arm.post("/_emulator/capacity", json=place)
-        found = await scores(inside)
-        assert await scores(inside) == found
+        await inside.arm.post("/_emulator/capacity", json=capacity)
+        rows = await scores(inside)
+        assert await scores(inside) == rows
 
-    assert found == [{"sku": ND, "region": "eastus", "score": score, "isQuotaAvailable": True}]
+    assert rows == [{"sku": ND, "region": "eastus", "score": score, "isQuotaAvailable": True}]
 
 
 async def test_the_quota_counts_all_that_is_wanted(tmp_path: Path) -> None:
@@ -171,13 +173,13 @@ async def test_the_quota_counts_all_that_is_wanted(tmp_path: Path) -> None:
 
 
 async def test_each_zone_has_its_score(tmp_path: Path) -> None:
-    other = "Standard_NC24ads_A100_v4"
+    size = "Standard_NC24ads_A100_v4"
     async with emulator_inside(tmp_path, Clock()) as inside:
-        bar = {"vm_size": other, "region": "eastus", "zones": ["2"]}
+        bar = {"vm_size": size, "region": "eastus", "zones": ["2"]}
         await inside.arm.post("/_emulator/market/restrictions", json=bar)
-        found = await scores(inside, desiredSizes=[{"sku": other}], availabilityZones=True)
+        rows = await scores(inside, desiredSizes=[{"sku": size}], availabilityZones=True)
 
-    assert {row["availabilityZone"]: row["score"] for row in found} == {
+    assert {row["availabilityZone"]: row["score"] for row in rows} == {
         "1": "High",
         "2": "RestrictedSkuNotAvailable",
         "3": "High",
@@ -188,8 +190,8 @@ SKUS = f"{HERE}/providers/Microsoft.Compute/skus"
 
 
 async def skus(inside: Inside, **query: str) -> dict[str, dict[str, Any]]:
-    answer = await inside.arm.get(SKUS, params={"api-version": "2021-07-01", **query})
-    return {row["name"]: row for row in answer.raise_for_status().json()["value"]}
+    response = await inside.arm.get(SKUS, params={"api-version": "2021-07-01", **query})
+    return {row["name"]: row for row in response.raise_for_status().json()["value"]}
 
 
 async def restrict(inside: Inside, **body: object) -> int:
@@ -199,24 +201,24 @@ async def restrict(inside: Inside, **body: object) -> int:
 
 async def test_a_restricted_size_is_told_and_refused(inside: Inside) -> None:
     assert await restrict(inside) == 200
-    shown = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]["restrictions"]
+    restrictions = (await skus(inside, **{"$filter": "location eq 'eastus'"}))[ND]["restrictions"]
     refused = await inside.arm.put(SET, json=scale_set(1))
     await restrict(inside, reason=None)
-    taken = await inside.arm.put(SET, json=scale_set(1))
+    response = await inside.arm.put(SET, json=scale_set(1))
 
-    assert shown[0]["type"] == "Location"
-    assert shown[0]["reasonCode"] == "NotAvailableForSubscription"
+    assert restrictions[0]["type"] == "Location"
+    assert restrictions[0]["reasonCode"] == "NotAvailableForSubscription"
     assert refused.status_code == 409
     assert refused.json()["error"]["code"] == "SkuNotAvailable"
-    assert taken.status_code == 201
+    assert response.status_code == 201
 
 
 async def test_a_restricted_zone_bars_only_those_who_name_it(inside: Inside) -> None:
     await restrict(inside, zones=["1"], reason="QuotaId")
-    shown = (await skus(inside))[ND]
+    sku = (await skus(inside))[ND]
     zonal = await inside.arm.put(SET, json=scale_set(1) | {"zones": ["1"]})
     regional = await inside.arm.put(SET, json=scale_set(1))
 
-    assert shown["name"] == ND
+    assert sku["name"] == ND
     assert zonal.json()["error"]["code"] == "SkuNotAvailable"
     assert regional.status_code == 201

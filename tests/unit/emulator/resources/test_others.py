@@ -23,29 +23,29 @@ Json = dict[str, Any]
 
 async def put(
     inside: Inside,
-    what: str,
+    resource: str,
     /,
     location: str = "eastus",
     **body: Any,  # noqa: ANN401 - JSON
 ) -> httpx.Response:
     """Put a resource in the group."""
-    return await inside.arm.put(f"{PROVIDERS}/{what}", json={"location": location, **body})
+    return await inside.arm.put(f"{PROVIDERS}/{resource}", json={"location": location, **body})
 
 
-async def made(inside: Inside, what: str, /, **body: Any) -> Json:  # noqa: ANN401 - JSON
+async def made(inside: Inside, resource: str, /, **body: Any) -> Json:  # noqa: ANN401 - JSON
     """Put a resource that will do."""
-    return dict((await put(inside, what, **body)).raise_for_status().json())
+    return dict((await put(inside, resource, **body)).raise_for_status().json())
 
 
-async def get(inside: Inside, what: str) -> Json:
+async def get(inside: Inside, resource: str) -> Json:
     """Show what there is."""
-    return dict((await inside.arm.get(f"{PROVIDERS}/{what}")).raise_for_status().json())
+    return dict((await inside.arm.get(f"{PROVIDERS}/{resource}")).raise_for_status().json())
 
 
-def code(answer: httpx.Response) -> str:
+def code(response: httpx.Response) -> str:
     """Azure's word for a refusal."""
-    assert answer.status_code >= 400, answer.text
-    return str(answer.json()["error"]["code"])
+    assert response.status_code >= 400, response.text
+    return str(response.json()["error"]["code"])
 
 
 def network(*prefixes: str, **subnets: str) -> Json:
@@ -79,7 +79,7 @@ async def test_a_resource_lives_from_put_to_delete(inside: Inside) -> None:
     listed = (await get(inside, ACCOUNTS))["value"]
     everywhere = (await inside.arm.get(f"{HERE}/providers/{ACCOUNTS}")).json()["value"]
     deleted = [(await inside.arm.delete(f"{PROVIDERS}/{name}")).status_code for _ in range(2)]
-    gone = await inside.arm.get(f"{PROVIDERS}/{name}")
+    missing = await inside.arm.get(f"{PROVIDERS}/{name}")
 
     assert [first.status_code, second.status_code, changed.status_code] == [200, 200, 200]
     assert first.json()["properties"]["provisioningState"] == "Succeeded"
@@ -88,7 +88,7 @@ async def test_a_resource_lives_from_put_to_delete(inside: Inside) -> None:
     assert (
         [row["id"] for row in listed] == [row["id"] for row in everywhere] == [first.json()["id"]]
     )
-    assert (deleted, code(gone)) == ([200, 204], "ResourceNotFound")
+    assert (deleted, code(missing)) == ([200, 204], "ResourceNotFound")
 
 
 async def test_the_range_that_rdma_uses_is_no_concern_of_azure(inside: Inside) -> None:
@@ -101,11 +101,11 @@ async def test_what_a_subnet_or_a_gateway_uses_must_exist(inside: Inside) -> Non
     body["properties"]["subnets"][0]["properties"]["networkSecurityGroup"] = {"id": guard}
     uses = {"publicIpAddresses": [{"id": f"{PROVIDERS}/Microsoft.Network/publicIPAddresses/a"}]}
     early = await put(inside, f"{NETWORKS}/n", **body)
-    lost = await put(inside, "Microsoft.Network/natGateways/g", properties=uses)
+    refused = await put(inside, "Microsoft.Network/natGateways/g", properties=uses)
     await made(inside, f"{GUARDS}/g", properties={"securityRules": []})
     await made(inside, f"{NETWORKS}/n", **body)
 
-    assert {code(early), code(lost)} == {"InvalidResourceReference"}
+    assert {code(early), code(refused)} == {"InvalidResourceReference"}
 
 
 async def test_an_account_has_keys_that_stay_and_a_blob_service(inside: Inside) -> None:
@@ -125,15 +125,15 @@ NETWORK = f"{GROUP_ID}/providers/Microsoft.Network/networkSecurityGroups/guard"
 
 @pytest.fixture
 async def filled(tmp_path: Path) -> AsyncIterator[Inside]:
-    async with emulator_inside(tmp_path, Clock()) as made:
+    async with emulator_inside(tmp_path, Clock()) as emulator:
         guard = {"location": "eastus", "tags": {"owner": "me"}}
-        (await made.arm.put(SET, json=scale_set(0))).raise_for_status()
-        (await made.arm.put(NETWORK, json=guard)).raise_for_status()
-        yield made
+        (await emulator.arm.put(SET, json=scale_set(0))).raise_for_status()
+        (await emulator.arm.put(NETWORK, json=guard)).raise_for_status()
+        yield emulator
 
 
 @pytest.mark.parametrize(
-    ("wanted", "found"),
+    ("filter_text", "names"),
     [
         ("", ["rk-1", "guard"]),
         ("resourceType eq 'microsoft.compute/virtualmachinescalesets'", ["rk-1"]),
@@ -145,13 +145,13 @@ async def filled(tmp_path: Path) -> AsyncIterator[Inside]:
 )
 @pytest.mark.parametrize("where", [HERE, GROUP_ID])
 async def test_resources_are_listed_by_a_filter(
-    filled: Inside, where: str, wanted: str, found: list[str]
+    filled: Inside, where: str, filter_text: str, names: list[str]
 ) -> None:
-    answer = await filled.arm.get(f"{where}/resources", params={"$filter": wanted})
+    response = await filled.arm.get(f"{where}/resources", params={"$filter": filter_text})
 
-    first = await filled.arm.get(f"{where}/resources", params={"$filter": wanted, "$top": "1"})
-    assert [row["name"] for row in answer.json()["value"]] == found
-    assert [row["name"] for row in first.json()["value"]] == found[:1]
+    first = await filled.arm.get(f"{where}/resources", params={"$filter": filter_text, "$top": "1"})
+    assert [row["name"] for row in response.json()["value"]] == names
+    assert [row["name"] for row in first.json()["value"]] == names[:1]
 
 
 async def test_a_group_takes_all_that_is_in_it_along(filled: Inside) -> None:
@@ -170,27 +170,30 @@ async def test_a_group_has_tags_and_a_name_in_letters_of_any_language(inside: In
     path = f"{HERE}/resourceGroups/Prüfung_(1).a-b"
     await inside.make_group("Prüfung_(1).a-b")
     changed = await inside.arm.patch(path, json={"tags": {"a": "b"}})
-    shown = (await inside.arm.get(path)).json()
+    group = (await inside.arm.get(path)).json()
 
-    assert changed.json()["tags"] == shown["tags"] == {"a": "b"}
-    assert shown["name"] == "Prüfung_(1).a-b"
+    assert changed.json()["tags"] == group["tags"] == {"a": "b"}
+    assert group["name"] == "Prüfung_(1).a-b"
     assert (await inside.arm.patch(path, json={"tags": {"a": 1}})).status_code == 400
 
 
 async def test_names_of_accounts_and_registries_are_the_worlds(inside: Inside) -> None:
     registry = {"sku": {"name": "Basic"}}
     await made(inside, f"{ACCOUNTS}/taken", **ACCOUNT)
-    shown = await made(inside, f"{REGISTRIES}/images", **registry)
+    registry_body = await made(inside, f"{REGISTRIES}/images", **registry)
     await inside.make_group("other")
-    again = [
+    duplicates = [
         await inside.arm.put(
-            f"{HERE}/resourceGroups/other/providers/{what}", json={"location": "eastus", **body}
+            f"{HERE}/resourceGroups/other/providers/{resource}", json={"location": "eastus", **body}
         )
-        for what, body in ((f"{ACCOUNTS}/taken", ACCOUNT), (f"{REGISTRIES}/Images", registry))
+        for resource, body in ((f"{ACCOUNTS}/taken", ACCOUNT), (f"{REGISTRIES}/Images", registry))
     ]
 
-    assert shown["properties"]["loginServer"] == "images.azurecr.io"
-    assert [code(answer) for answer in again] == ["StorageAccountAlreadyTaken", "AlreadyInUse"]
+    assert registry_body["properties"]["loginServer"] == "images.azurecr.io"
+    assert [code(response) for response in duplicates] == [
+        "StorageAccountAlreadyTaken",
+        "AlreadyInUse",
+    ]
 
 
 async def test_servers_and_vaults_hide_their_secrets(inside: Inside) -> None:

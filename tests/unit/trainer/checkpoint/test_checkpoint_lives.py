@@ -50,11 +50,11 @@ class Interrupted(MemoryStore):
         if self.calls_left is None:
             return
         self.calls_left -= 1
-        left, self.calls_left = self.calls_left, None
+        calls_left, self.calls_left = self.calls_left, None
         if self.meanwhile is not None:
             await self.meanwhile()
-        self.calls_left = left
-        if left < 0:
+        self.calls_left = calls_left
+        if calls_left < 0:
             raise Killed
 
 
@@ -108,12 +108,12 @@ class Life:
         loss = self.rng.choice((None, self.rng.random()))
         entry = replace(committed(step, self.number), path=path, valid_loss=loss)
         loaded = self.opened[self.number][1]
-        new = head.with_checkpoint(entry, self.retention, loaded)
-        await self.store.write(JOB, HEAD, new.to_json().encode(), if_match=etag)
-        self.keeps_what_it_must(head, new, entry)
+        new_head = head.with_checkpoint(entry, self.retention, loaded)
+        await self.store.write(JOB, HEAD, new_head.to_json().encode(), if_match=etag)
+        self.keeps_what_it_must(head, new_head, entry)
         if self.rng.random() < 0.5:  # else its node died before it could delete them
-            for gone in head.paths - new.paths:
-                await self._drop(gone)
+            for dropped in head.paths - new_head.paths:
+                await self._drop(dropped)
 
     def keeps_what_it_must(self, before: Head, after: Head, entry: Committed) -> None:
         k = self.retention.newest
@@ -136,11 +136,11 @@ class Life:
         broken = {head.newest.path} if head.newest and self.rng.random() < 0.2 else set()
         self.given_up |= broken
         self.number += 1
-        new = head.fenced(self.number, broken)
-        await self.store.write(JOB, HEAD, new.to_json().encode(), if_match=etag)
-        loaded = new.newest.path if new.newest else ""
+        new_head = head.fenced(self.number, broken)
+        await self.store.write(JOB, HEAD, new_head.to_json().encode(), if_match=etag)
+        loaded = new_head.newest.path if new_head.newest else ""
         self.opened[self.number] = (self.clock(), loaded)
-        self.step = new.newest.step if new.newest else 0
+        self.step = new_head.newest.step if new_head.newest else 0
 
     async def begin_save(self) -> None:
         """Write the live generation's files long before their commit; abandon a save under way."""
@@ -151,10 +151,10 @@ class Life:
     def due(self) -> RetentionTask | None:
         """Return the retention task that the database would return; None if none is due."""
         before = self.clock() - GRACE
-        old = [n for n, (at, _) in self.opened.items() if at < before]  # type: ignore[operator]
-        if not old and not self.is_over:
+        due_generations = [n for n, (at, _) in self.opened.items() if at < before]  # type: ignore[operator]
+        if not due_generations and not self.is_over:
             return None
-        number = max(old, default=0)
+        number = max(due_generations, default=0)
         return RetentionTask(
             job_id=JOB,
             is_over=self.is_over,
@@ -166,13 +166,13 @@ class Life:
 
     async def collect_garbage(self, *, killed: bool) -> None:
         """While others act; ``killed``: between any two of its calls."""
-        found = self.due()
-        if found is None:
+        due = self.due()
+        if due is None:
             return
         self.store.meanwhile = self.act if not self.is_over else None
         self.store.calls_left = self.rng.randint(0, 12) if killed else 10_000
         try:
-            self.freed += (await collect_garbage(self.store, found, self.clock())).freed_bytes
+            self.freed += (await collect_garbage(self.store, due, self.clock())).freed_bytes
         except (Killed, PreconditionFailed):
             pass
         finally:
@@ -238,8 +238,8 @@ def test_in_the_end_nothing_is_left_but_what_head_names(seed: int) -> None:
         head, _ = await life.head()
         return {name.rpartition("/")[0] for name in names}, head.paths
 
-    left, named = asyncio.run(ended())
-    assert left == named
+    remaining, named = asyncio.run(ended())
+    assert remaining == named
 
 
 def test_a_save_under_way_is_never_taken_for_garbage_however_long_it_takes() -> None:

@@ -42,22 +42,22 @@ SIZES: Sizes = {"a": 100, "b": 31, "c": 7}
     st.sampled_from([32, 64, 256, 4096]),
 )
 def test_the_blocks_of_an_ask_are_those_of_what_the_rank_reads_and_no_others(
-    sizes: Sizes, old: Cut, before: int, new: Cut, now: int, block_size: int
+    sizes: Sizes, saved_cut: Cut, before: int, loading_cut: Cut, now: int, block_size: int
 ) -> None:
-    files = partitioned.files_of(old, sizes, before)
+    files = partitioned.files_of(saved_cut, sizes, before)
     manifest = partitioned.manifest_of(files, before, block_size)
     with tempfile.TemporaryDirectory() as root:
         folder = laid(Path(root), files, manifest)
         for rank in range(now):
-            fragments = partitioned.empty(new(sizes, rank, now))
+            fragments = partitioned.empty(loading_cut(sizes, rank, now))
             ask, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
             blocks = requested_blocks(ask, manifest)
             arrive(folder, files, manifest, blocks)
-            for read in reads:
-                read.tensors.copy(read.begin, read.end, read.into)
+            for planned_read in reads:
+                planned_read.tensors.copy(planned_read.begin, planned_read.end, planned_read.into)
 
             assert len(blocks) == len(set(blocks))
-            assert set(blocks) == set(touched(fragments, old, sizes, before, block_size))
+            assert set(blocks) == set(touched(fragments, saved_cut, sizes, before, block_size))
             assert partitioned.is_filled(fragments)
 
 
@@ -90,7 +90,7 @@ def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path)
 
 
 @pytest.mark.parametrize(
-    ("part", "says"),
+    ("byte_range", "expected"),
     [
         (ByteRange(file="rank-00009.safetensors", begin=0, end=1), "has no such file"),
         (ByteRange(file=tensors_name(0), begin=-1, end=1), "wants bytes -1 to 1 of"),
@@ -98,11 +98,13 @@ def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path)
         (ByteRange(file=tensors_name(0), begin=0, end=10**6), "wants bytes 0 to 1000000 of"),
     ],
 )
-def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(part: ByteRange, says: str) -> None:
+def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(
+    byte_range: ByteRange, expected: str
+) -> None:
     manifest = partitioned.manifest_of(partitioned.files_of(flat, SIZES, 1), 1, 64)
 
-    with pytest.raises(ValueError, match=says):
-        requested_blocks(WantedRanges(ranges=(part,)), manifest)
+    with pytest.raises(ValueError, match=expected):
+        requested_blocks(WantedRanges(ranges=(byte_range,)), manifest)
 
 
 def asked(
@@ -137,31 +139,31 @@ def arrive(
     for block in blocks:
         coming = PartialTensors(folder / block.file, entries[block.file])
         offset, length = coming.entry.span(block.number)
-        place = coming.path
+        path = coming.path
         if spill:
-            place = folder / "disk" / block.file
-            coming.create_spilled(place)
-        with place.open("r+b") as file:
+            path = folder / "disk" / block.file
+            coming.create_spilled(path)
+        with path.open("r+b") as file:
             file.seek(offset)
             file.write(files[block.file][offset : offset + length])
         coming.set_block_state(block.number, BlockState.SPILLED if spill else BlockState.IN_PLACE)
 
 
 def touched(
-    fragments: list[Fragment], cut: Cut, sizes: Sizes, world: int, block_size: int
+    fragments: list[Fragment], saved_cut: Cut, sizes: Sizes, world: int, block_size: int
 ) -> Iterator[TensorBlock]:
     """Element by element: where it lies in the files, and the headers of these files."""
     for rank in range(world):
-        stored = cut(sizes, rank, world)
+        stored = saved_cut(sizes, rank, world)
         layout = TensorLayout.of(build_header(partitioned.sizes_of(stored)))
         for s in stored:
             for fragment in (f for f in fragments if f.name == s.name):
                 first = max(s.start, fragment.start)
-                last = min(s.start + s.numel, fragment.start + fragment.numel)
-                for element in range(first, last):
+                end = min(s.start + s.numel, fragment.start + fragment.numel)
+                for element in range(first, end):
                     for state in STATES:
                         at = layout.offsets[tensor_key(s.name, state)] + 4 * (element - s.start)
                         yield TensorBlock(tensors_name(rank), at // block_size)
-                if first < last:
+                if first < end:
                     for at in range(len(layout.beginning)):
                         yield TensorBlock(tensors_name(rank), at // block_size)

@@ -61,9 +61,9 @@ def test_generators_go_on_where_they_were_captured() -> None:
 def test_a_seed_draws_what_it_drew_yesterday() -> None:
     rng_state.seed_rng(1, 2, 3)
 
-    of_torch, *others = draw()
+    of_torch, *draws = draw()
     assert of_torch == pytest.approx([0.6271212, 0.0230034, 0.7366656])
-    assert others == [0.17754431735171294, 0.9633871940611571]
+    assert draws == [0.17754431735171294, 0.9633871940611571]
     for parts in ((1, 2, 4), (1, 3, 3), (2, 2, 3)):
         rng_state.seed_rng(*parts)
         assert draw()[0] != of_torch

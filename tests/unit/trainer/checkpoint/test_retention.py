@@ -19,8 +19,8 @@ def entry(step: int, valid_loss: float | None = None) -> Committed:
 def grown(retention: Retention, entries: Sequence[Committed], loaded: str = "") -> Head:
     """HEAD after these commits."""
     head = Head(generation=1)
-    for each in entries:
-        head = head.with_checkpoint(each, retention, loaded)
+    for entry in entries:
+        head = head.with_checkpoint(entry, retention, loaded)
     return head
 
 
@@ -46,10 +46,10 @@ def test_nothing_older_is_committed_than_what_is_there() -> None:
 def test_the_best_is_kept_until_a_better_one_comes() -> None:
     losses = (0.9, 0.3, 0.8, 0.7)
     first = grown(Retention(newest=1), [entry(step, loss) for step, loss in enumerate(losses)])
-    then = first.with_checkpoint(entry(9, 0.2), Retention(newest=1))
+    second = first.with_checkpoint(entry(9, 0.2), Retention(newest=1))
 
     assert kept(first) == {1: "best", 3: "recent"}
-    assert kept(then) == {9: "best"}
+    assert kept(second) == {9: "best"}
 
 
 def test_of_equally_good_ones_the_oldest_is_the_best_and_a_loss_that_is_no_number_is_none() -> None:
@@ -94,10 +94,10 @@ def test_head_stays_small_however_many_milestones_are_asked_for() -> None:
 
 def test_taking_head_lets_go_of_what_is_broken_and_of_nothing_else() -> None:
     head = Head(generation=1, checkpoints=(entry(1), entry(2), entry(3)))
-    taken = head.fenced(2, {entry(3).path, "checkpoints/of-another-job"})
+    fenced = head.fenced(2, {entry(3).path, "checkpoints/of-another-job"})
 
-    assert taken == Head(generation=2, checkpoints=(entry(1), entry(2)))
-    assert taken.fenced(2, {entry(3).path}) == taken
+    assert fenced == Head(generation=2, checkpoints=(entry(1), entry(2)))
+    assert fenced.fenced(2, {entry(3).path}) == fenced
 
 
 def test_the_steps_of_a_milestone_that_broke_make_another_one() -> None:

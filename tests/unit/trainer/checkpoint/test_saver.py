@@ -104,12 +104,17 @@ def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
 
     assert state == replace(STATE, experience=state.experience)
     assert (alone.global_steps, alone.global_samples, alone.micro_steps) == (3, 24, 12)
-    for mine, theirs in zip(alone.module.parameters(), saved.module.parameters(), strict=True):
-        assert torch.equal(mine, theirs)
-        here, there = alone.optimizer.state[mine], saved.optimizer.state[theirs]
-        assert torch.equal(here["exp_avg"], there["exp_avg"])
-        assert torch.equal(here["exp_avg_sq"], there["exp_avg_sq"])
-        assert here["step"] == there["step"] == 1
+    for loaded_parameter, saved_parameter in zip(
+        alone.module.parameters(), saved.module.parameters(), strict=True
+    ):
+        assert torch.equal(loaded_parameter, saved_parameter)
+        loaded_state, saved_state = (
+            alone.optimizer.state[loaded_parameter],
+            saved.optimizer.state[saved_parameter],
+        )
+        assert torch.equal(loaded_state["exp_avg"], saved_state["exp_avg"])
+        assert torch.equal(loaded_state["exp_avg_sq"], saved_state["exp_avg_sq"])
+        assert loaded_state["step"] == saved_state["step"] == 1
 
 
 def test_a_save_that_breaks_half_way_has_no_record_and_is_told(tmp_path: Path) -> None:
@@ -135,10 +140,10 @@ def test_a_checkpoint_with_a_file_that_is_missing_or_cut_is_refused(
     rundir = RunDir(tmp_path)
     save(rundir)
     place_checkpoint(rundir.save_folder(PATH), rundir.checkpoint)
-    whole = (rundir.checkpoint / name).read_bytes()
+    content = (rundir.checkpoint / name).read_bytes()
     (rundir.checkpoint / name).unlink()  # it may be a link to the slot
     if is_cut:
-        (rundir.checkpoint / name).write_bytes(whole[:-4])
+        (rundir.checkpoint / name).write_bytes(content[:-4])
 
     with pytest.raises(ValueError, match=f"{name} is missing or cut; fetch it again"):
         load_checkpoint(
@@ -197,9 +202,9 @@ def test_what_one_rank_gives_up_the_other_ranks_of_its_node_give_up_too(tmp_path
         saver = Saver(large(), rundir, identity(0, 2))
         saver.save(STATE, capture_rng(), "periodic")
         saver.wait()
-    other = Saver(Replicated(1, 2), rundir, identity(1, 2))
-    other.save(STATE, capture_rng(), "periodic")
-    other.wait()
+    second = Saver(Replicated(1, 2), rundir, identity(1, 2))
+    second.save(STATE, capture_rng(), "periodic")
+    second.wait()
 
     assert not rundir.save_folder(PATH).is_dir()
 
@@ -210,8 +215,8 @@ def test_a_save_that_is_given_up_is_gone_though_another_rank_still_writes_into_i
     for turn in range(20):
         folder = tmp_path / str(turn) / "outbox" / "checkpoints-step-00000003-n"
         folder.mkdir(parents=True)
-        with ThreadPoolExecutor(1) as other:
-            writing = other.submit(write_until_given_up, folder)
+        with ThreadPoolExecutor(1) as executor:
+            writing = executor.submit(write_until_given_up, folder)
             while not any(folder.iterdir()):
                 assert not writing.done()
             give_up_save(folder)
@@ -242,9 +247,9 @@ def test_measurements_wait_for_room_on_the_disk(tmp_path: Path) -> None:
         for step in range(1, 6):
             journal.metrics(metrics(step))
             journal.progress(step)
-    kept = rundir.metrics.read_bytes()
-    assert 0 < len(kept) <= 300
-    assert kept.endswith(b"\n")
+    content = rundir.metrics.read_bytes()
+    assert 0 < len(content) <= 300
+    assert content.endswith(b"\n")
     journal.metrics(metrics(6))
 
     lines = rundir.metrics.read_text().splitlines()
@@ -264,11 +269,11 @@ def test_a_slot_is_a_safetensors_file_of_what_was_copied_into_it(tmp_path: Path)
     saved = slot.link_into(tmp_path, 2)
 
     path = tmp_path / tensors_name(2)
-    read = load_file(path)
-    assert read["x|master"].tolist() == [0, 1, 2]
-    assert read["y"].tolist() == [3, 4, 5, 6]
-    whole = replace(describe_file(path, path.name), sha256="")  # of blocks, once it is uploaded
-    assert replace(saved, block_size=0, blocks=()) == whole
+    tensors = load_file(path)
+    assert tensors["x|master"].tolist() == [0, 1, 2]
+    assert tensors["y"].tolist() == [3, 4, 5, 6]
+    described = replace(describe_file(path, path.name), sha256="")  # of blocks, once it is uploaded
+    assert replace(saved, block_size=0, blocks=()) == described
     assert (saved.block_size, saved.blocks) == (BLOCK, (saved.crc64nvme,))
 
 
@@ -283,10 +288,10 @@ def test_a_slot_is_taken_until_its_save_has_left_the_outbox(tmp_path: Path) -> N
     folder.mkdir()
     first, second = slots_of(tmp_path, SIZES)
     first.link_into(folder, 2)
-    taken = first.is_free, second.is_free
+    free = first.is_free, second.is_free
     folder.rename(tmp_path / "sent")
 
-    assert taken == (False, True)
+    assert free == (False, True)
     assert first.is_free
 
 

@@ -45,8 +45,8 @@ def refusal(data: bytes, **limits: int) -> str:
     return refused(data, **limits).message
 
 
-def codes(found: DatasetSummary) -> list[str]:
-    return [warning.code for warning in found.warnings]
+def codes(summary: DatasetSummary) -> list[str]:
+    return [warning.code for warning in summary.warnings]
 
 
 def rows(count: int) -> list[dict[str, Any]]:

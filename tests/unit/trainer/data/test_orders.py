@@ -85,13 +85,13 @@ def test_a_step_takes_only_rows_that_are_easy_enough_for_it(
     order = CurriculumOrder(seed, np.zeros(rows), np.arange(rows)[::-1], EASING, batch)
     allowed = min(max(ceil(rows * (0.25 + 0.75 * min(step / 4, 1))), 1), rows)
 
-    taken = Counter(order.row(step * batch + n) for n in range(batch))
+    counts = Counter(order.row(step * batch + n) for n in range(batch))
 
     assert order.rows_allowed(step) == allowed
     if step < 4:
-        assert min(taken) >= rows - allowed, "the last are the shortest"
-        assert max(taken.values()) <= -(-batch // allowed)
-    assert sum(taken.values()) == batch
+        assert min(counts) >= rows - allowed, "the last are the shortest"
+        assert max(counts.values()) <= -(-batch // allowed)
+    assert sum(counts.values()) == batch
 
 
 @given(SEEDS, st.integers(1, 60), st.integers(1, 9))
@@ -161,9 +161,9 @@ def ordered(spec: RunSpec, data: Path, source: TokenSource, world: int) -> list[
     """Return the first 40 rows of the order, which adds up what each of the ranks has measured."""
     shares: list[NDArray[np.int64]] = []
 
-    def kept(mine: NDArray[np.int64]) -> NDArray[np.int64]:
-        shares.append(mine)
-        return mine
+    def kept(share: NDArray[np.int64]) -> NDArray[np.int64]:
+        shares.append(share)
+        return share
 
     for rank in range(world):
         build_order(spec, data, source, me(rank, world), kept)
@@ -179,29 +179,29 @@ def test_short_rows_are_those_whose_sequences_are_short_all_together(tmp_path: P
     write_rankings(path, rows=20, seed=1)
     spec = replace(MIXING, method="reward", answers_per_row=3, mix=Mix(threshold_tokens=60))
     source = TokenizedOnDemand(path, TOKENIZER, spec)
-    found: list[NDArray[np.int64]] = []
+    lengths_of_ranks: list[NDArray[np.int64]] = []
 
-    def kept(mine: NDArray[np.int64]) -> NDArray[np.int64]:
-        found.append(mine)
-        return mine
+    def kept(lengths: NDArray[np.int64]) -> NDArray[np.int64]:
+        lengths_of_ranks.append(lengths)
+        return lengths
 
     build_order(spec, path, source, me(), kept)
 
-    assert found[0].tolist() == [
+    assert lengths_of_ranks[0].tolist() == [
         sum(len(source[3 * r + n].ids) for n in range(3)) for r in range(20)
     ]
 
 
 def test_a_feed_gives_out_the_rows_of_the_order(data: Path) -> None:
     source = TokenizedOnDemand(data, TOKENIZER, MIXING)
-    order = build_order(MIXING, data, source, me(), lambda mine: mine)
+    order = build_order(MIXING, data, source, me(), lambda lengths: lengths)
     assert order is not None
     (first, second), _ = (BatchPrefetcher(source, 0, MIXING, me(), order).step(c) for c in (0, 4))
 
     rows = [json.loads(line) for line in data.read_text().splitlines()]
-    said = [rows[order(n)]["messages"][-1]["content"] for n in range(4)]
+    answers = [rows[order(n)]["messages"][-1]["content"] for n in range(4)]
     ids = [row for batch in (first, second) for row in batch.ids.tolist()]
-    assert all(s in TOKENIZER.decode(i) for s, i in zip(said, ids, strict=True))
+    assert all(s in TOKENIZER.decode(i) for s, i in zip(answers, ids, strict=True))
 
 
 @pytest.mark.parametrize("world", [1, 2])
@@ -214,8 +214,8 @@ def test_the_rest_of_a_run_is_every_row_that_is_still_trained_once(data: Path, w
         for rank in range(world)
     ]
 
-    wanted = {shuffled_row(spec.seed, len(source), cursor) for cursor in range(8, 20)}
-    ids = sorted(tuple(source[row].ids) for row in wanted)
+    expected = {shuffled_row(spec.seed, len(source), cursor) for cursor in range(8, 20)}
+    ids = sorted(tuple(source[row].ids) for row in expected)
     rows = [row for batches in ranks for batch in batches for row in trained_rows(batch)]
     assert sorted(rows) == ids
     assert len({len(batches) for batches in ranks}) == 1
@@ -224,8 +224,8 @@ def test_the_rest_of_a_run_is_every_row_that_is_still_trained_once(data: Path, w
 def trained_rows(batch: Batch) -> list[tuple[int, ...]]:
     """Their tokens without padding; rows that are all padding are nobody's."""
     assert batch.attention is not None
-    kept = zip(batch.ids, batch.attention.bool(), strict=True)
-    return [tuple(ids[there].tolist()) for ids, there in kept if there.any()]
+    masked = zip(batch.ids, batch.attention.bool(), strict=True)
+    return [tuple(ids[mask].tolist()) for ids, mask in masked if mask.any()]
 
 
 WORLDS = st.integers(1, 7)
@@ -237,8 +237,8 @@ def test_every_world_trains_exactly_the_same_samples_in_a_step(
 ) -> None:
     ranks = [micro_batch_samples(consumed, batch, micro, world, rank) for rank in range(world)]
 
-    seen = sorted(c for rank in ranks for step in rank for c in step)
-    assert seen == list(range(consumed, consumed + batch))
+    samples = sorted(c for rank in ranks for step in rank for c in step)
+    assert samples == list(range(consumed, consumed + batch))
 
 
 @given(WORLDS, st.integers(1, 4), st.integers(1, 40))

@@ -51,7 +51,7 @@ LAYOUTS = [(1, 1, 1, False), (8, 1, 1, False), (2, 8, 1, False), (4, 8, 4, False
 def test_a_plan_counts_the_tokens_that_the_trainer_computes(
     micro: int, world: int, rounds: int, packing: bool
 ) -> None:
-    wanted = trained_by(micro, world, rounds, packing=packing)
+    expected = trained_by(micro, world, rounds, packing=packing)
 
     exact, guessed = (
         computed_tokens(lengths, side_by_side=micro, packing=packing, ranks=world, rounds=rounds)
@@ -61,8 +61,8 @@ def test_a_plan_counts_the_tokens_that_the_trainer_computes(
         )
     )
 
-    assert exact == pytest.approx(wanted, rel=0.12)
-    assert guessed == pytest.approx(wanted, rel=0.12)
+    assert exact == pytest.approx(expected, rel=0.12)
+    assert guessed == pytest.approx(expected, rel=0.12)
 
 
 def test_estimated_lengths_at_the_bounds() -> None:
@@ -78,11 +78,11 @@ def test_estimated_lengths_at_the_bounds() -> None:
 def test_guessed_lengths_keep_the_mean_and_the_longest_of_the_file(rows: int) -> None:
     longest = tuple(range(3000, 2000, -10))
 
-    found = estimate_lengths(600.0, longest, rows)
+    lengths = estimate_lengths(600.0, longest, rows)
 
-    assert list(found) == sorted(found)
-    assert found[-1] <= 3000
-    assert fmean(found) == pytest.approx(600.0, rel=0.05)
+    assert list(lengths) == sorted(lengths)
+    assert lengths[-1] <= 3000
+    assert fmean(lengths) == pytest.approx(600.0, rel=0.05)
 
 
 @pytest.mark.parametrize("share", [0.2, 0.9])
@@ -91,10 +91,10 @@ def test_a_mix_of_short_and_long_rows_is_counted_as_it_is_trained(share: float) 
     trained = LengthMixOrder(7, np.array(CHATS), mix)
     batches = [[CHATS[trained.row(4 * step + n)] for n in range(4)] for step in range(600)]
 
-    found = mixed_lengths(ranks_of(CHATS), mix, 1)
+    lengths = mixed_lengths(ranks_of(CHATS), mix, 1)
 
-    counted = computed_tokens(found, side_by_side=1, packing=False, ranks=1, rounds=1)
+    counted = computed_tokens(lengths, side_by_side=1, packing=False, ranks=1, rounds=1)
     assert counted == pytest.approx(fmean(map(fmean, batches)), rel=0.05)
-    padded = computed_tokens(found, side_by_side=4, packing=False, ranks=1, rounds=1)
+    padded = computed_tokens(lengths, side_by_side=4, packing=False, ranks=1, rounds=1)
     assert padded == pytest.approx(fmean(map(max, batches)), rel=0.12)
     assert mixed_lengths((10, 20), Mix(short_share=0.5, threshold_tokens=5), 1) == (10, 20)

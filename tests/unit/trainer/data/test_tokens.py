@@ -65,13 +65,13 @@ def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(
     fresh: TokenizedOnDemand, left: Path
 ) -> None:
     cached = TokenizedFile(left)
-    one, other = _batches(cached), _batches(fresh)
+    cached_batches, fresh_batches = _batches(cached), _batches(fresh)
 
     assert len(cached) == len(fresh) == 21
     assert [cached[n] for n in range(21)] == [fresh[n] for n in range(21)]
     assert all(
         torch.equal(a, b)
-        for x, y in zip(one, other, strict=True)
+        for x, y in zip(cached_batches, fresh_batches, strict=True)
         for a, b in zip(x, y, strict=True)
     )
     assert not list(left.parent.glob(".*"))
@@ -81,12 +81,12 @@ def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(
 def test_a_cache_that_is_no_good_is_made_again(
     harm: str, left: Path, data: Path, fresh: TokenizedOnDemand, caplog: pytest.LogCaptureFixture
 ) -> None:
-    whole = left.read_bytes()
+    content = left.read_bytes()
     spoiled = {
-        "cut": whole[:-1],
+        "cut": content[:-1],
         "foreign": b"\x80\x04 pickled, perhaps",
         "empty": b"",
-        "other format": whole.replace(b"rekindle-tokens-1", b"rekindle-tokens-0"),
+        "other format": content.replace(b"rekindle-tokens-1", b"rekindle-tokens-0"),
     }
     left.write_bytes(spoiled[harm])
     source = open_tokens(left, data, TOKENIZER, SHORT)
@@ -206,8 +206,8 @@ def test_tokens_give_way_to_a_save(fresh: TokenizedOnDemand, left: Path, tmp_pat
 
 
 def _batches(source: TokenSource) -> list[tuple[torch.Tensor, ...]]:
-    found = evaluation_batches(source, TOKENIZER.pad_token_id, SPEC, ME)
-    return [(b.ids, b.attention, b.labels) for b in found]
+    batches = evaluation_batches(source, TOKENIZER.pad_token_id, SPEC, ME)
+    return [(b.ids, b.attention, b.labels) for b in batches]
 
 
 def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_parent(
@@ -215,15 +215,15 @@ def test_the_program_leaves_whole_files_with_their_records_and_ends_with_its_par
 ) -> None:
     rundir, spec = _rundir(tmp_path, data)
     command = [sys.executable, "-m", "trainer.data.tokenizing", str(rundir.root)]
-    done = subprocess.run(
+    result = subprocess.run(
         command, stdin=_open_for_ever(), capture_output=True, text=True, timeout=120, check=False
     )
     path = rundir.cache / tokens_name(spec, spec.training_file)
     assert spec.validation_file is not None
     broken = rundir.cache / tokens_name(spec, spec.validation_file)
 
-    assert done.returncode == 0
-    assert "line 1: not JSON" in done.stderr
+    assert result.returncode == 0
+    assert "line 1: not JSON" in result.stderr
     assert not list(rundir.cache.glob(f"*{broken.stem}*"))
     assert SavedFile.from_json(path.with_suffix(RECORD).read_bytes()) == describe_file(
         path, path.name
@@ -285,8 +285,8 @@ def test_templates_with_and_without_marks_train_the_same_tokens() -> None:
     plain = tiny_tokenizer(UNMARKED)
     for messages in chats(50, seed=3):
         row = {"messages": messages}
-        found = tokenize_chat(plain, row, 512, TODAY)
-        assert found == tokenize_chat(TOKENIZER, row, 512, TODAY)
+        tokens = tokenize_chat(plain, row, 512, TODAY)
+        assert tokens == tokenize_chat(TOKENIZER, row, 512, TODAY)
 
 
 def test_a_turn_that_is_not_trained_may_be_rewritten_later() -> None:
@@ -294,10 +294,10 @@ def test_a_turn_that_is_not_trained_may_be_rewritten_later() -> None:
     short = "message['content'][:3] if message['role'] == 'assistant' and not loop.last else "
     template = UNMARKED.replace("message['content']", f"({short}message['content'])")
     forgetful = tiny_tokenizer(template)
-    said = [TALK[2] | {"weight": 0}, TALK[4]]
+    answers = [TALK[2] | {"weight": 0}, TALK[4]]
 
     tokens = tokenize_chat(
-        forgetful, {"messages": [*TALK[:2], said[0], TALK[3], said[1]]}, 512, TODAY
+        forgetful, {"messages": [*TALK[:2], answers[0], TALK[3], answers[1]]}, 512, TODAY
     )
 
     assert trained_text(forgetful, tokens) == "3 plus 3 is 6.<|end|>"
@@ -311,9 +311,9 @@ def test_a_template_that_prints_the_date_prints_the_jobs(template: str) -> None:
     dated = tiny_tokenizer(
         "{%- if strftime_now is defined -%}{{- strftime_now('%d %b %Y') -}}{%- endif -%}" + template
     )
-    for day, said in ((TODAY, "03 Feb 2026"), (date(2024, 7, 26), "26 Jul 2024")):
+    for day, printed in ((TODAY, "03 Feb 2026"), (date(2024, 7, 26), "26 Jul 2024")):
         tokens = tokenize_chat(dated, {"messages": TALK}, 512, day)
-        assert dated.decode(tokens.ids).startswith(said)
+        assert dated.decode(tokens.ids).startswith(printed)
 
 
 def test_a_long_row_is_cut_and_may_be_left_without_a_target() -> None:
@@ -338,12 +338,12 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained() -> N
         "non_preferred_completion": [{"role": "assistant", "content": "No way."}],
     }
 
-    preferred, other = (tokenize_chat(TOKENIZER, c, 512, TODAY) for c in read_answers(row))
+    preferred, rejected = (tokenize_chat(TOKENIZER, c, 512, TODAY) for c in read_answers(row))
 
-    said = [trained_text(TOKENIZER, tokens).strip() for tokens in (preferred, other)]
-    assert said == ["Yes.<|end|>", "No way.<|end|>"]
+    answers = [trained_text(TOKENIZER, tokens).strip() for tokens in (preferred, rejected)]
+    assert answers == ["Yes.<|end|>", "No way.<|end|>"]
     prompt = preferred.trained.index(True)
-    assert preferred.ids[:prompt] == other.ids[:prompt]
+    assert preferred.ids[:prompt] == rejected.ids[:prompt]
     assert "weight" not in TALK[1]
 
 

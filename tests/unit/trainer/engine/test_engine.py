@@ -50,12 +50,13 @@ def test_bf16_gradients_are_summed_in_fp32() -> None:
 
 
 @pytest.mark.parametrize(
-    ("precision", "asked", "used"), [("bf16", 1, 2), ("bf16", 2, 2), ("bf16", 3, 3), ("fp32", 1, 1)]
+    ("precision", "requested_stage", "used"),
+    [("bf16", 1, 2), ("bf16", 2, 2), ("bf16", 3, 3), ("fp32", 1, 1)],
 )
 def test_bf16_has_its_gradients_sharded_from_stage_1_on(
-    precision: str, asked: int, used: int
+    precision: str, requested_stage: int, used: int
 ) -> None:
-    spec = replace(SPEC, precision=precision, zero_stage=asked)
+    spec = replace(SPEC, precision=precision, zero_stage=requested_stage)
 
     assert build_config(spec, 2)["zero_optimization"]["stage"] == used
 
@@ -65,7 +66,7 @@ QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
 
 
 @pytest.mark.parametrize(
-    ("spec", "says"),
+    ("spec", "expected"),
     [
         (replace(SPEC, zero_stage=0), "bf16 needs ZeRO stage 1"),
         (replace(SPEC, precision="fp16", zero_stage=0), "fp16 needs ZeRO stage 1"),
@@ -87,16 +88,16 @@ QLORA = Lora(rank=4, alpha=8, dropout=0.0, quantized=True)
         (replace(SPEC, lora=QLORA, train_embeddings=False), "adapters freeze the whole base"),
     ],
 )
-def test_what_cannot_be_is_refused_in_a_sentence(spec: RunSpec, says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_what_cannot_be_is_refused_in_a_sentence(spec: RunSpec, expected: str) -> None:
+    with pytest.raises(ValueError, match=expected):
         build_config(spec, 2)
 
 
 @pytest.mark.parametrize("device", ["cuda", "cpu"])
 def test_what_is_offloaded_lies_on_the_host_and_is_pinned_for_gpus_only(device: str) -> None:
     optimizer, weights = (
-        engine_config(replace(SHARED, offload=what), 2, device)["zero_optimization"]
-        for what in ("optimizer", "parameters")
+        engine_config(replace(SHARED, offload=offload), 2, device)["zero_optimization"]
+        for offload in ("optimizer", "parameters")
     )
 
     assert optimizer["offload_optimizer"]["device"] == "cpu"
@@ -137,11 +138,11 @@ WISHES = replace(SPEC, compiled=True, fused_kernels=True)
 def test_on_a_cpu_neither_is_used_and_both_are_told() -> None:
     model = torch.nn.Linear(2, 2)
 
-    told = speedups.apply_speedups(model, WISHES, "cpu")
+    unused = speedups.apply_speedups(model, WISHES, "cpu")
 
-    assert set(told) == {"compiled", "fused_kernels"}
-    assert tuple(told.values()) == speedups.unused_speedups(WISHES, "cpu")
-    assert told["compiled"] == "compiled was not used: on a CPU nothing is compiled."
+    assert set(unused) == {"compiled", "fused_kernels"}
+    assert tuple(unused.values()) == speedups.unused_speedups(WISHES, "cpu")
+    assert unused["compiled"] == "compiled was not used: on a CPU nothing is compiled."
     assert model._compiled_call_impl is None
     assert speedups.apply_speedups(model, SPEC, "cpu") == {}
 
@@ -151,8 +152,8 @@ def test_on_a_gpu_it_depends_on_what_is_installed_and_what_else_is_asked_for() -
     assert speedups.unused_speedups(WISHES, "cuda", has_liger=False, has_compiler=True) == (
         "fused_kernels were not used: liger-kernel is not installed.",
     )
-    (told,) = speedups.unused_speedups(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
-    assert "not with ZeRO stage 3" in told
+    (message,) = speedups.unused_speedups(replace(WISHES, zero_stage=3), "cuda", has_liger=True)
+    assert "not with ZeRO stage 3" in message
     # Triton raised `Failed to find C compiler` in the first step.
     assert speedups.unused_speedups(WISHES, "cuda", has_liger=True, has_compiler=False) == (
         "compiled was not used: this image has no C compiler, which Triton needs.",
@@ -160,10 +161,10 @@ def test_on_a_gpu_it_depends_on_what_is_installed_and_what_else_is_asked_for() -
 
 
 def test_zero_plus_plus_is_what_deepspeed_calls_it() -> None:
-    asked = replace(SHARED, zero_plus_plus=("hpz", "qwz", "qgz"))
+    spec = replace(SHARED, zero_plus_plus=("hpz", "qwz", "qgz"))
     plain = engine_config(SHARED, 16, "cuda")["zero_optimization"]
 
-    assert engine_config(asked, 16, "cuda")["zero_optimization"] == plain | {
+    assert engine_config(spec, 16, "cuda")["zero_optimization"] == plain | {
         "zero_hpz_partition_size": 8,
         "zero_quantized_weights": True,
         "zero_quantized_gradients": True,

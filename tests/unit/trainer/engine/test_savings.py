@@ -72,10 +72,10 @@ def test_losses_and_gradients_in_chunks_are_those_of_all_logits_at_once(
     model = models[side_by_side]
     batch = (packed if side_by_side else padded)(ROWS, 0)
 
-    whole, gradients = scored(SupervisedLoss(), model, batch)
+    unchunked, gradients = scored(SupervisedLoss(), model, batch)
     chunked, chunk_gradients = scored(ChunkedSupervisedLoss(model, chunk), model, batch)
 
-    assert chunked == pytest.approx(whole, rel=1e-6)
+    assert chunked == pytest.approx(unchunked, rel=1e-6)
     for name, gradient in gradients.items():
         assert torch.allclose(gradient, chunk_gradients[name], rtol=1e-4, atol=1e-5), name
 
@@ -96,9 +96,9 @@ def test_the_head_gives_logits_again_once_the_loss_is_known(models: dict[bool, A
     before = model(input_ids=padded(ROWS, 0).ids).logits
 
     with torch.no_grad():
-        found = ChunkedSupervisedLoss(model, 2).scores(model, padded(ROWS, 0))
+        scores = ChunkedSupervisedLoss(model, 2).scores(model, padded(ROWS, 0))
 
-    assert not found.loss.requires_grad
+    assert not scores.loss.requires_grad
     assert torch.equal(model(input_ids=padded(ROWS, 0).ids).logits, before)
 
 
@@ -117,22 +117,24 @@ def scored(
 ) -> tuple[tuple[float, int], dict[str, torch.Tensor]]:
     """(loss, correct) and the gradients."""
     model.zero_grad()
-    found = method.scores(model, batch)
-    found.loss.backward()
+    scores = method.scores(model, batch)
+    scores.loss.backward()
     gradients = {n: p.grad.clone() for n, p in model.named_parameters() if p.grad is not None}
-    return (found.loss.item(), int(found.correct)), gradients
+    return (scores.loss.item(), int(scores.correct)), gradients
 
 
 # --- Layers that stay --------------------------------------------------------------------------
 
 
 def test_the_last_layers_are_trained_with_what_is_behind_them(base: Path) -> None:
-    last = trained(loaded(base, replace(FP32, train_last_n_layers=1, train_embeddings=False)))
+    trained_names = trained(
+        loaded(base, replace(FP32, train_last_n_layers=1, train_embeddings=False))
+    )
     beside = trained(loaded(base, replace(FP32, train_last_n_layers=1)))
 
-    assert {name.split(".")[2] for name in last if ".layers." in name} == {"2"}
-    assert {name for name in last if ".layers." not in name} == {"model.norm.weight"}
-    assert beside - last == {"model.embed_tokens.weight"}  # the head is tied to it
+    assert {name.split(".")[2] for name in trained_names if ".layers." in name} == {"2"}
+    assert {name for name in trained_names if ".layers." not in name} == {"model.norm.weight"}
+    assert beside - trained_names == {"model.embed_tokens.weight"}  # the head is tied to it
 
 
 def test_a_head_of_its_own_is_trained_though_the_embeddings_are_not(base: Path) -> None:
@@ -175,9 +177,9 @@ def test_more_layers_than_there_are_cannot_be_asked_for(base: Path) -> None:
 def test_the_base_is_held_in_four_bits_and_adapters_alone_are_trained(base: Path) -> None:
     model = loaded(base, replace(FP32, lora=QLORA))
 
-    held = {n: p for n, p in model.named_parameters() if n.endswith(".base_layer.weight")}
-    assert len(held) == 3 * 7
-    assert {p.dtype for p in held.values()} == {torch.uint8}
+    base_weights = {n: p for n, p in model.named_parameters() if n.endswith(".base_layer.weight")}
+    assert len(base_weights) == 3 * 7
+    assert {p.dtype for p in base_weights.values()} == {torch.uint8}
     assert all(".lora_" in name for name in trained(model))
 
 
@@ -187,9 +189,9 @@ def test_the_head_of_a_critic_is_new_and_not_in_four_bits(base: Path) -> None:
 
     critic = loaded(base, spec).critic
 
-    held = {n: p.dtype for n, p in critic.named_parameters() if ".score." in n}
-    assert set(held.values()) == {torch.float32}
-    assert any(name in trained(critic) for name in held)
+    dtypes = {n: p.dtype for n, p in critic.named_parameters() if ".score." in n}
+    assert set(dtypes.values()) == {torch.float32}
+    assert any(name in trained(critic) for name in dtypes)
     assert torch.uint8 in {p.dtype for p in critic.parameters()}
 
 

@@ -41,15 +41,15 @@ def rows(model: Path) -> Path:
 def test_a_model_in_fewer_bits_is_smaller_and_nearly_as_good(
     model: Path, tmp_path: Path, kind: str
 ) -> None:
-    done = compress_model(model, tmp_path / "small", kind, rows(model), rows=4)
+    compression = compress_model(model, tmp_path / "small", kind, rows(model), rows=4)
 
-    assert (done.to, done.rows) == (kind, 4)
-    assert done.loss_before is not None
-    assert done.loss_after != done.loss_before
-    assert done.loss_after == pytest.approx(done.loss_before, abs=0.05)
+    assert (compression.to, compression.rows) == (kind, 4)
+    assert compression.loss_before is not None
+    assert compression.loss_after != compression.loss_before
+    assert compression.loss_after == pytest.approx(compression.loss_before, abs=0.05)
     report = TrainingReport.from_json((tmp_path / "small" / REPORT).read_bytes())
-    assert report.quantized == done
-    assert done.bytes < 0.8 * report.model.bytes
+    assert report.quantized == compression
+    assert compression.bytes < 0.8 * report.model.bytes
     config = json.loads((tmp_path / "small" / "config.json").read_text())
     assert config["quantization_config"]["quant_method"] == "bitsandbytes"
     names = {file.name for file in (tmp_path / "small").iterdir()}
@@ -61,22 +61,22 @@ def test_a_model_in_fewer_bits_is_smaller_and_nearly_as_good(
 def test_two_of_every_four_weights_in_a_row_become_zero_and_they_are_the_smallest(
     model: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    done = compress_model(model, tmp_path / "sparse", SPARSE, rows(model), rows=4)
-    said = capsys.readouterr()
+    compression = compress_model(model, tmp_path / "sparse", SPARSE, rows(model), rows=4)
+    output = capsys.readouterr()
     before, after = (load_file(f / "model.safetensors") for f in (model, tmp_path / "sparse"))
     pruned = [name for name, weight in after.items() if not torch.equal(weight, before[name])]
 
-    assert done.loss_before is not None
-    assert done.loss_after is not None
-    assert done.loss_before != done.loss_after < done.loss_before + 0.5
+    assert compression.loss_before is not None
+    assert compression.loss_after is not None
+    assert compression.loss_before != compression.loss_after < compression.loss_before + 0.5
     assert len(pruned) == sum("_proj." in name for name in before)
     for name in pruned:
-        kept, was = (file[name].reshape(-1, 4).float().abs() for file in (after, before))
-        assert ((kept == 0).sum(1) == 2).all()
-        assert torch.equal(kept.sum(1), was.topk(2, dim=1).values.sum(1))
+        compressed, original = (file[name].reshape(-1, 4).float().abs() for file in (after, before))
+        assert ((compressed == 0).sum(1) == 2).all()
+        assert torch.equal(compressed.sum(1), original.topk(2, dim=1).values.sum(1))
     assert "half are zero (2:4)" in (tmp_path / "sparse" / "README.md").read_text()
-    assert said.out == ""
-    assert said.err.count("measuring rows: 100%") >= 2  # for the loss before, and after
+    assert output.out == ""
+    assert output.err.count("measuring rows: 100%") >= 2  # for the loss before, and after
 
 
 def test_a_folder_that_is_there_or_that_no_job_made_is_refused(model: Path, tmp_path: Path) -> None:

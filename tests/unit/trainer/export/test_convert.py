@@ -50,8 +50,8 @@ class Container:
         )
         manifest = replace(manifest, files=files, run_spec_sha256=digest)
         (self.checkpoint / MANIFEST).write_text(manifest.to_json())
-        told = hashlib.sha256(manifest.to_json().encode()).hexdigest()
-        entry = replace(committed(3, 1), path=PATH, manifest_sha256=told)
+        manifest_sha256 = hashlib.sha256(manifest.to_json().encode()).hexdigest()
+        entry = replace(committed(3, 1), path=PATH, manifest_sha256=manifest_sha256)
         (self.root / HEAD).write_text(Head(generation=1, checkpoints=(entry,)).to_json())
 
     def whole(self) -> FullParameters:
@@ -65,11 +65,11 @@ def container(tmp_path: Path) -> Container:
     """One that is in order."""
     rundir = RunDir(tmp_path / "run")
     save(rundir)
-    made = Container(tmp_path / "container")
-    place_checkpoint(rundir.save_folder(PATH), made.checkpoint)
-    (made.root / RUN_SPEC).write_text(SPEC.to_json())
-    made.seal()
-    return made
+    sealed = Container(tmp_path / "container")
+    place_checkpoint(rundir.save_folder(PATH), sealed.checkpoint)
+    (sealed.root / RUN_SPEC).write_text(SPEC.to_json())
+    sealed.seal()
+    return sealed
 
 
 @pytest.fixture
@@ -80,13 +80,13 @@ def target(tmp_path: Path) -> Path:
 
 
 def test_every_rank_adds_its_part(container: Container) -> None:
-    whole = container.whole()
+    checkpoint = container.whole()
 
     parts = [load_file(container.checkpoint / tensors_name(rank)) for rank in (0, 1)]
-    assert whole.shapes == {"weight": (5, 3), "bias": (5,)}
+    assert checkpoint.shapes == {"weight": (5, 3), "bias": (5,)}
     for state in ("master", "exp_avg", "exp_avg_sq"):
-        joined = torch.cat([part[f"weight|{state}"] for part in parts])
-        assert torch.equal(whole.tensor("weight", state).view(-1), joined)
+        joined = torch.cat([shard[f"weight|{state}"] for shard in parts])
+        assert torch.equal(checkpoint.tensor("weight", state).view(-1), joined)
 
 
 def test_a_part_that_is_nowhere_is_told_by_its_parameters_name(container: Container) -> None:
@@ -101,23 +101,27 @@ def test_a_part_that_is_nowhere_is_told_by_its_parameters_name(container: Contai
 def test_groups_are_those_that_the_trainer_makes(container: Container) -> None:
     module = torch.nn.Linear(3, 5)
     names = {id(p): name for name, p in module.named_parameters()}
-    ours = converted_groups(container.whole(), SPEC)
-    theirs = parameter_groups(module, SPEC.weight_decay)
+    converted = converted_groups(container.whole(), SPEC)
+    expected = parameter_groups(module, SPEC.weight_decay)
 
-    assert [list(g.names) for g in ours] == [[names[id(p)] for p in g["params"]] for g in theirs]
-    assert [g.numbers["weight_decay"] for g in ours] == [g["weight_decay"] for g in theirs]
+    assert [list(g.names) for g in converted] == [
+        [names[id(p)] for p in g["params"]] for g in expected
+    ]
+    assert [g.numbers["weight_decay"] for g in converted] == [g["weight_decay"] for g in expected]
 
 
 def test_a_deepspeed_scheduler_goes_on_where_it_would_be(
     container: Container, target: Path
 ) -> None:
     universal.write_universal(container.whole(), SPEC, target)
-    told = torch.load(target / "global_step3" / universal.MODEL_STATES[0], weights_only=True)
+    model_states = torch.load(
+        target / "global_step3" / universal.MODEL_STATES[0], weights_only=True
+    )
 
     scheduler = WarmupLR(torch.optim.AdamW([torch.nn.Parameter(torch.zeros(1))]))
     for _ in range(3):
         scheduler.step()
-    assert told["lr_scheduler"] == scheduler.state_dict()
+    assert model_states["lr_scheduler"] == scheduler.state_dict()
 
 
 @pytest.mark.parametrize("limit", [1, 50, 10**9])
@@ -127,9 +131,9 @@ def test_a_model_is_split_into_files_that_are_small_enough(tmp_path: Path, limit
     shards.write_model(tmp_path, shapes, torch.bfloat16, tensors.__getitem__, limit)
 
     files = [load_file(f) for f in tmp_path.glob("*.safetensors")]
-    read = {name: tensor for file in files for name, tensor in file.items()}
-    assert read.keys() == tensors.keys()
-    assert all(torch.equal(read[n], t.to(torch.bfloat16)) for n, t in tensors.items())
+    joined = {name: tensor for file in files for name, tensor in file.items()}
+    assert joined.keys() == tensors.keys()
+    assert all(torch.equal(joined[n], t.to(torch.bfloat16)) for n, t in tensors.items())
     assert len(files) == {1: 4, 50: 1, 10**9: 1}[limit]
 
 
@@ -157,7 +161,7 @@ DCP, ALL = "--to dcp ", "{root}"
 
 
 @pytest.mark.parametrize(
-    ("harm", "arguments", "says"),
+    ("harm", "arguments", "expected"),
     [
         pytest.param(flipped, DCP + ALL, f"{tensors_name(0)} is damaged", id="flipped"),
         pytest.param(forged_file, DCP + ALL, f"{tensors_name(0)} is damaged: sha256", id="forged"),
@@ -191,20 +195,20 @@ DCP, ALL = "--to dcp ", "{root}"
 def test_what_is_wrong_with_a_checkpoint_is_said_and_nothing_is_left(
     harm: Callable[[Container], object],
     arguments: str,
-    says: str,
+    expected: str,
     container: Container,
     target: Path,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     harm(container)
-    words = arguments.format(root=container.root, checkpoint=container.checkpoint).split()
+    argv = arguments.format(root=container.root, checkpoint=container.checkpoint).split()
 
-    with pytest.raises(SystemExit) as ended:
-        main([*words, str(target)])
+    with pytest.raises(SystemExit) as raised:
+        main([*argv, str(target)])
 
     assert list(target.parent.iterdir()) == []
     capsys.readouterr()
-    assert says in str(ended.value.code)
+    assert expected in str(raised.value.code)
 
 
 def test_a_target_that_exists_is_left_alone(container: Container, target: Path) -> None:

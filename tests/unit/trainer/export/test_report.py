@@ -65,44 +65,47 @@ def header(text: str) -> Any:  # noqa: ANN401 - what YAML gives
 
 
 def test_a_report_says_what_was_trained_on_what_and_what_came_of_it(model: Path) -> None:
-    found = report(model)
+    model_report = report(model)
 
     weights = [(model / f"model-{n}.safetensors").stat().st_size for n in (1, 2)]
-    assert (found.model.parameters, found.model.trained_parameters) == (33, 16)
-    assert found.model.bytes == sum(weights)
-    assert (found.steps, found.samples, found.tokens) == (12, 192, 480)
-    assert found.training_file.to_plain() == {
+    assert (model_report.model.parameters, model_report.model.trained_parameters) == (33, 16)
+    assert model_report.model.bytes == sum(weights)
+    assert (model_report.steps, model_report.samples, model_report.tokens) == (12, 192, 480)
+    assert model_report.training_file.to_plain() == {
         "name": "train.jsonl",
         "rows": 7,
         "sha256": FILE.sha256,
         "size": 1,
     }
-    assert found.validation is not None
-    assert (found.validation.before, found.validation.after) == (3.0, 2.0)
-    assert found.validation.perplexity_before == pytest.approx(math.e**3)
-    assert found.validation.perplexity_after == pytest.approx(math.e**2)
-    assert found.versions["torch"] == torch.__version__
-    assert (found.parameters_sha256, found.run_spec_sha256) == ("a" * 64, "5" * 64)
+    assert model_report.validation is not None
+    assert (model_report.validation.before, model_report.validation.after) == (3.0, 2.0)
+    assert model_report.validation.perplexity_before == pytest.approx(math.e**3)
+    assert model_report.validation.perplexity_after == pytest.approx(math.e**2)
+    assert model_report.versions["torch"] == torch.__version__
+    assert (model_report.parameters_sha256, model_report.run_spec_sha256) == ("a" * 64, "5" * 64)
 
 
 def test_grades_are_told_the_right_way_up(model: Path) -> None:
     spec = replace(WITH_VALIDATION, method="reinforcement", reinforcement=GRADED)
     metrics = replace(METRICS, valid_loss=-0.75)
-    found = report(model, spec, replace(STATE, valid_loss_before=-0.25, metrics=metrics))
+    model_report = report(model, spec, replace(STATE, valid_loss_before=-0.25, metrics=metrics))
 
-    assert found.validation is not None
-    assert found.validation.measure == "reward"
-    assert (found.validation.before, found.validation.after) == (0.25, 0.75)
-    assert found.validation.perplexity_after is None, "only a mean over tokens has one"
+    assert model_report.validation is not None
+    assert model_report.validation.measure == "reward"
+    assert (model_report.validation.before, model_report.validation.after) == (0.25, 0.75)
+    assert model_report.validation.perplexity_after is None, "only a mean over tokens has one"
 
 
 @pytest.mark.parametrize("loss", [None, math.nan, math.inf])
 def test_a_loss_that_is_no_number_is_told_as_not_measured(model: Path, loss: float | None) -> None:
     state = replace(STATE, valid_loss_before=loss, metrics=replace(METRICS, valid_loss=loss))
-    found = report(model, state=state)
+    model_report = report(model, state=state)
 
-    assert found.validation is not None
-    assert (found.validation.before, found.validation.perplexity_after) == (None, None)
+    assert model_report.validation is not None
+    assert (model_report.validation.before, model_report.validation.perplexity_after) == (
+        None,
+        None,
+    )
     assert "| loss | not measured | not measured |" in card(model, state=state)
     too_large = report(model, state=replace(STATE, valid_loss_before=800.0)).validation
     assert too_large is not None
@@ -166,11 +169,11 @@ WORDS = {
 
 @pytest.mark.parametrize("case", WORDS)
 def test_a_card_tells_the_procedure_in_the_words_of_its_method(model: Path, case: str) -> None:
-    members, words = WORDS[case]
+    members, expected_words = WORDS[case]
 
     text = card(model, replace(WITH_VALIDATION, **members))  # type: ignore[arg-type]  # any member
 
-    assert [word for word in words if word not in text] == []
+    assert [phrase for phrase in expected_words if phrase not in text] == []
 
 
 def test_a_card_without_a_validation_file_says_that_nothing_was_measured(model: Path) -> None:
@@ -200,9 +203,9 @@ def test_the_base_models_card_is_kept_beside_the_models_own_and_gives_its_licens
 
 
 def test_a_model_of_another_job_is_named_by_the_base_that_its_line_began_with(model: Path) -> None:
-    made = PinnedModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
+    tuned = PinnedModel(name="ft:us/it:proj-1:mine:ftjob-2", revision="9", files=())
 
-    text = card(model, replace(WITH_VALIDATION, base_model=made))
+    text = card(model, replace(WITH_VALIDATION, base_model=tuned))
 
     assert header(text)["base_model"] == "us/it"
     assert "# it, fine-tuned" in text

@@ -31,8 +31,8 @@ def test_a_grader_comes_back_from_its_own_json(grader: dict[str, Any]) -> None:
 
 
 def test_the_members_that_templates_read_are_known() -> None:
-    other = {**CHECK, "input": "{{item.prefix}} {{ sample.output_json.x.0 }}"}
-    spec = parse_grader({**MULTI, "graders": {"same": CHECK, "short": other}})
+    short_check = {**CHECK, "input": "{{item.prefix}} {{ sample.output_json.x.0 }}"}
+    spec = parse_grader({**MULTI, "graders": {"same": CHECK, "short": short_check}})
 
     assert template_fields(spec) == ("prefix", "target.word")
     assert missing_fields(spec, {"prefix": "", "target": {"word": None}}) == ("target.word",)
@@ -40,7 +40,7 @@ def test_the_members_that_templates_read_are_known() -> None:
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "expected"),
     [
         ({"type": "magic"}, "grader.type: 'magic' is none of string_check"),
         ({"type": "score_model"}, "grader.type: `score_model` asks another model"),
@@ -54,22 +54,22 @@ def test_the_members_that_templates_read_are_known() -> None:
         ({"reference": f"{{{{ item.{'x' * 1000} }}}}"}, "cannot stand in braces"),
     ],
 )
-def test_a_wrong_string_check_is_refused(changes: dict[str, Any], said: str) -> None:
-    assert said in _refusal({**CHECK, **changes})
+def test_a_wrong_string_check_is_refused(changes: dict[str, Any], expected: str) -> None:
+    assert expected in _refusal({**CHECK, **changes})
 
 
 @pytest.mark.parametrize("metric", ["cosine", "meteor"])
 def test_a_metric_that_needs_what_nodes_lack_is_refused_with_the_reason(metric: str) -> None:
     grader = {"type": "text_similarity", "input": "", "reference": "", "evaluation_metric": metric}
 
-    said = _refusal(grader)
+    message = _refusal(grader)
 
-    assert said.startswith(f"grader.evaluation_metric: `{metric}` needs ")
-    assert "rouge_l" in said
+    assert message.startswith(f"grader.evaluation_metric: `{metric}` needs ")
+    assert "rouge_l" in message
 
 
 @pytest.mark.parametrize(
-    ("source", "said"),
+    ("source", "expected"),
     [
         ("def grade(sample, item:\n  pass", "line 1: '(' was never closed"),
         ("x = 1", "no function `grade`"),
@@ -81,15 +81,15 @@ def test_a_metric_that_needs_what_nodes_lack_is_refused_with_the_reason(metric: 
         ("#" * 32_769, "longer than 32768 bytes"),
     ],
 )
-def test_a_source_that_cannot_work_is_refused(source: str, said: str) -> None:
+def test_a_source_that_cannot_work_is_refused(source: str, expected: str) -> None:
     refusal = _refusal({"type": "python", "source": source})
 
     assert refusal.startswith("grader.source: ")
-    assert said in refusal
+    assert expected in refusal
 
 
 @pytest.mark.parametrize(
-    ("formula", "said"),
+    ("formula", "expected"),
     [
         ("same + shrot", "no grader is called 'shrot'; there are: same, short"),
         ("same", "grader 'short' is not in it"),
@@ -101,14 +101,14 @@ def test_a_source_that_cannot_work_is_refused(source: str, said: str) -> None:
     ],
 )
 def test_a_formula_that_is_no_arithmetic_over_the_graders_is_refused(
-    formula: str, said: str
+    formula: str, expected: str
 ) -> None:
     assert _refusal({**MULTI, "calculate_output": formula}).startswith("grader.calculate_output: ")
-    assert said in _refusal({**MULTI, "calculate_output": formula})
+    assert expected in _refusal({**MULTI, "calculate_output": formula})
 
 
 @pytest.mark.parametrize(
-    ("parts", "said"),
+    ("parts", "expected"),
     [
         ({}, "grader.graders: 1 to 16"),
         ({"max": CHECK}, "grader.graders.max: the formula cannot use that name"),
@@ -117,8 +117,8 @@ def test_a_formula_that_is_no_arithmetic_over_the_graders_is_refused(
         ({"a": 3}, "grader.graders.a: an object is needed"),
     ],
 )
-def test_a_wrong_part_is_named(parts: dict[str, Any], said: str) -> None:
-    assert _refusal({**MULTI, "graders": parts, "calculate_output": "a"}).startswith(said)
+def test_a_wrong_part_is_named(parts: dict[str, Any], expected: str) -> None:
+    assert _refusal({**MULTI, "graders": parts, "calculate_output": "a"}).startswith(expected)
 
 
 @pytest.mark.parametrize(

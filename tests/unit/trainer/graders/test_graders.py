@@ -175,11 +175,11 @@ def test_the_filter_allows_what_the_list_has_and_refuses_all_else(machine: str) 
     audit, column = MACHINES[machine]
     allowed = {call[column] for calls in ALLOWED.values() for call in calls.values()} - {-1}
     sometimes = {c[0][column] for c in (*WITHOUT_BITS.values(), *WITH_VALUE.values())} - {-1}
-    answers = {numbers[column]: answer for numbers, answer in ANSWERS.values()}
+    answers = {numbers[column]: expected for numbers, expected in ANSWERS.values()}
     for number in (*range(FIRST_UNKNOWN + 10), 0x40000000 + 41, 0xFFFFFFFF):
-        said = _said(filter_program(machine), audit, number, [0xFFFFFFFF] * 6)
+        verdict = _said(filter_program(machine), audit, number, [0xFFFFFFFF] * 6)
         refused = ENOSYS if number >= FIRST_UNKNOWN else answers.get(number, EPERM)
-        assert said == (ALLOW if number in allowed else REFUSE | refused), number
+        assert verdict == (ALLOW if number in allowed else REFUSE | refused), number
     for numbers, argument, _ in WITHOUT_BITS.values():
         arguments = [0xFFFFFFFF] * 6
         arguments[argument] = 0
@@ -189,8 +189,8 @@ def test_the_filter_allows_what_the_list_has_and_refuses_all_else(machine: str) 
         for value in range(2000):
             arguments = [0] * 6
             arguments[argument] = value
-            said = _said(filter_program(machine), audit, numbers[column], arguments)
-            assert said == (ALLOW if value in values else REFUSE | EPERM)
+            verdict = _said(filter_program(machine), audit, numbers[column], arguments)
+            assert verdict == (ALLOW if value in values else REFUSE | EPERM)
 
     assert not allowed & sometimes
     assert 60 < len(allowed) < 80
@@ -200,27 +200,31 @@ def test_the_filter_allows_what_the_list_has_and_refuses_all_else(machine: str) 
 def _said(code: bytes, audit: int, number: int, arguments: list[int]) -> int:
     """Run the filter's BPF code by the kernel's rules and return its decision."""
     data = struct.pack("<IIQ6Q", number, audit, 0, *arguments)
-    held = at = 0
+    accumulator = at = 0
     operations = list(struct.iter_unpack("HBBI", code))
     while True:
         operation, if_true, if_false, value = operations[at]
         at += 1
         match operation:
             case 0x20:  # load a word
-                (held,) = struct.unpack_from("<I", data, value)
+                (accumulator,) = struct.unpack_from("<I", data, value)
             case 0x06:  # return
                 return int(value)
             case 0x15 | 0x35 | 0x45:  # jump if equal, if at least, if bits are set
-                met = {0x15: held == value, 0x35: held >= value, 0x45: held & value}[operation]
+                met = {
+                    0x15: accumulator == value,
+                    0x35: accumulator >= value,
+                    0x45: accumulator & value,
+                }[operation]
                 at += if_true if met else if_false
             case _:
                 raise AssertionError(f"an operation that the filter should not have: {operation}")
 
 
 def _grade(grader: dict[str, Any], text: str, item: dict[str, Any], folder: Path) -> Grade:
-    made = make_grader(json.dumps(grader), folder)
-    (grade,) = made.grade([ModelAnswer(text, item)])
-    made.close()
+    built = make_grader(json.dumps(grader), folder)
+    (grade,) = built.grade([ModelAnswer(text, item)])
+    built.close()
     return grade
 
 

@@ -56,8 +56,10 @@ def write_texts(path: Path, count: int) -> Path:
 def build_bert(folder: Path) -> Path:
     """Build a random encoder of two layers, with a whole-word tokenizer and no chat template."""
     words = ["it", "came", "and", "was", "lovely", "fine", "great", "broken", "awful", "late"]
-    known = {w: n for n, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])}
-    raw = Tokenizer(models.WordLevel(known, unk_token="[UNK]"))
+    vocabulary = {
+        w: n for n, w in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    }
+    raw = Tokenizer(models.WordLevel(vocabulary, unk_token="[UNK]"))
     raw.normalizer = normalizers.BertNormalizer()
     raw.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     raw.post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
@@ -67,7 +69,7 @@ def build_bert(folder: Path) -> Path:
     PreTrainedTokenizerFast(tokenizer_object=raw, **special).save_pretrained(folder)
     torch.manual_seed(0)
     config = BertConfig(
-        vocab_size=len(known),
+        vocab_size=len(vocabulary),
         hidden_size=32,
         intermediate_size=64,
         num_hidden_layers=2,
@@ -89,12 +91,12 @@ def bases(base: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Pat
 
 def test_a_row_costs_the_cross_entropy_of_its_label() -> None:
     batch = padded_with_classes([BAD, GOOD], pad_id=0)
-    found = ClassificationLoss().scores(says((1.0, -1.0), (2.0, 0.0)), batch)
+    scores = ClassificationLoss().scores(says((1.0, -1.0), (2.0, 0.0)), batch)
 
     logits = torch.tensor([[1.0, -1.0], [2.0, 0.0]])
     expected = -logits.log_softmax(-1)[[0, 1], [0, 1]].sum()
-    assert found.loss.item() == pytest.approx(expected.item())
-    assert found.correct == 1
+    assert scores.loss.item() == pytest.approx(expected.item())
+    assert scores.correct == 1
     assert ClassificationLoss().units(batch) == 2
 
 
@@ -105,8 +107,8 @@ def test_the_class_is_not_read_and_padding_has_none() -> None:
     assert batch.classes is not None
     assert batch.classes.tolist() == [0, 1]
     assert ClassificationLoss().units(nothing) == 0
-    found = ClassificationLoss().scores(says((1.0, 9.0)), nothing)
-    assert (found.loss.item(), found.correct.item()) == (0.0, 0)
+    scores = ClassificationLoss().scores(says((1.0, 9.0)), nothing)
+    assert (scores.loss.item(), scores.correct.item()) == (0.0, 0)
     moved = batch.to(torch.device("cpu")).classes
     assert moved is not None
     assert moved.tolist() == [0, 1]
@@ -118,13 +120,13 @@ def test_texts_keep_the_special_tokens_of_the_tokenizer_even_when_they_are_cut(
     tokenizer = load_tokenizer(bases["bert"], "classification")
     data = write_texts(tmp_path / "texts.jsonl", 2)
 
-    whole, cut = (
+    uncut, shortened = (
         TokenizedOnDemand(data, tokenizer, replace(SPEC_OF, max_seq_len=n))[1] for n in (16, 4)
     )
 
-    assert tokenizer.decode(whole.ids[:-1]) == "[CLS] it came and was fine [SEP]"
-    assert tokenizer.decode(cut.ids[:-1]) == "[CLS] it came [SEP]"
-    assert (whole.ids[-1], cut.ids[-1]) == (1, 1)
+    assert tokenizer.decode(uncut.ids[:-1]) == "[CLS] it came and was fine [SEP]"
+    assert tokenizer.decode(shortened.ids[:-1]) == "[CLS] it came [SEP]"
+    assert (uncut.ids[-1], shortened.ids[-1]) == (1, 1)
 
 
 def test_chats_go_through_the_chat_template(bases: dict[str, Path], tmp_path: Path) -> None:
@@ -136,8 +138,10 @@ def test_chats_go_through_the_chat_template(bases: dict[str, Path], tmp_path: Pa
     row = TokenizedOnDemand(data, tokenizer, SPEC_OF)[0]
     bare = TokenizedOnDemand(data, load_tokenizer(bases["bert"], "classification"), SPEC_OF)
 
-    told = AutoTokenizer.from_pretrained(bases["llama"]).apply_chat_template(chat, tokenize=False)
-    assert (tokenizer.decode(row.ids[:-1]), row.ids[-1]) == (told, 1)
+    templated = AutoTokenizer.from_pretrained(bases["llama"]).apply_chat_template(
+        chat, tokenize=False
+    )
+    assert (tokenizer.decode(row.ids[:-1]), row.ids[-1]) == (templated, 1)
     with pytest.raises(ValueError, match="line 1: The base model has no chat template"):
         bare[0]
 
@@ -179,11 +183,11 @@ def test_a_trained_classifier_loads_as_a_pipeline_that_names_the_labels(
     copy_companions(base, folder, spec)
 
     assert losses[-1] < 0.2 < losses[0]
-    tell = pipeline("text-classification", model=str(folder))
-    found = tell(["it came and was late", "it came and was lovely"])
-    assert [row["label"] for row in found] == ["bad", "good"]
-    told = json.loads((folder / "config.json").read_text())
-    assert told["id2label"] == {"0": "bad", "1": "good"}
+    classifier = pipeline("text-classification", model=str(folder))
+    predictions = classifier(["it came and was late", "it came and was lovely"])
+    assert [row["label"] for row in predictions] == ["bad", "good"]
+    config = json.loads((folder / "config.json").read_text())
+    assert config["id2label"] == {"0": "bad", "1": "good"}
 
 
 def learn(model: Any, batch: Batch, steps: int) -> list[float]:  # noqa: ANN401

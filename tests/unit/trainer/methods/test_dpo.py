@@ -47,27 +47,27 @@ def test_the_sigmoid_loss_is_that_of_the_paper(smoothing: float) -> None:
     model, beta = Bigram(1), 0.3
     dpo = DpoLoss(Settings(beta=beta, label_smoothing=smoothing), reference)
 
-    found = dpo.scores(model, batch_of(*PAIRS))
+    scores = dpo.scores(model, batch_of(*PAIRS))
 
     margins = [beta * (first - second) for first, second in (gains(model, p) for p in PAIRS)]
     right = [math.log1p(math.exp(-m)) for m in margins]
     wrong = [math.log1p(math.exp(m)) for m in margins]
     expected = (1 - smoothing) * sum(right) + smoothing * sum(wrong)
-    assert found.loss.item() == pytest.approx(expected, rel=1e-6)
-    assert found.margin.item() == pytest.approx(sum(margins), rel=1e-5)  # type: ignore[union-attr]
-    assert found.correct.item() == sum(m > 0 for m in margins)
+    assert scores.loss.item() == pytest.approx(expected, rel=1e-6)
+    assert scores.margin.item() == pytest.approx(sum(margins), rel=1e-5)  # type: ignore[union-attr]
+    assert scores.correct.item() == sum(m > 0 for m in margins)
 
 
 def test_the_ipo_loss_is_a_square_around_half_of_one_over_beta() -> None:
     model, beta = Bigram(1), 0.3
 
-    found = DpoLoss(Settings(beta=beta, loss="ipo"), reference).scores(model, batch_of(*PAIRS))
+    scores = DpoLoss(Settings(beta=beta, loss="ipo"), reference).scores(model, batch_of(*PAIRS))
 
     expected = 0.0
     for pair in PAIRS:
         means = [g / (len(t.ids) - 1) for g, t in zip(gains(model, pair), pair, strict=True)]
         expected += (means[0] - means[1] - 1 / (2 * beta)) ** 2
-    assert found.loss.item() == pytest.approx(expected, rel=1e-6)
+    assert scores.loss.item() == pytest.approx(expected, rel=1e-6)
 
 
 class Adapted(Bigram):
@@ -88,8 +88,8 @@ class Adapted(Bigram):
     def enable_adapter_layers(self) -> None:
         self.adds = 1.0
 
-    def forward(self, input_ids: torch.Tensor, **more: Any) -> Answer:  # noqa: ANN401
-        return Answer(super().forward(input_ids, **more).logits + self.adds * torch.eye(5)[0])
+    def forward(self, input_ids: torch.Tensor, **options: Any) -> Answer:  # noqa: ANN401
+        return Answer(super().forward(input_ids, **options).logits + self.adds * torch.eye(5)[0])
 
 
 def test_the_reference_of_adapters_is_the_base_and_leaves_them_on() -> None:
@@ -121,9 +121,9 @@ METHODS = {
 @pytest.mark.parametrize(("micro", "world"), [(1, 1), (2, 2)])
 def test_micro_steps_and_ranks_add_up_to_one_big_batch(name: str, micro: int, world: int) -> None:
     method, rows = METHODS[name], CHATS if name == "supervised" else PAIRS
-    whole, big, small = _batch(rows), Bigram(), Bigram()
-    units = method.units(whole)
-    scaled_loss(method.scores(big, whole).loss, units, 1).backward()
+    full_batch, big, small = _batch(rows), Bigram(), Bigram()
+    units = method.units(full_batch)
+    scaled_loss(method.scores(big, full_batch).loss, units, 1).backward()
     for at in range(0, len(rows), micro):
         share = method.scores(small, _batch(rows[at : at + micro])).loss
         (scaled_loss(share, units, world) / world).backward()  # DeepSpeed averages over ranks
@@ -140,10 +140,10 @@ def test_the_loss_is_the_sum_over_trained_tokens_only() -> None:
     logits = torch.tensor([[[math.log(3), 0.0], [0.0, math.log(9)], [5.0, 5.0]]])
     batch = padded([Tokens([1, 0, 0], [False, True, True])], pad_id=0)
 
-    found = SupervisedLoss().scores(lambda **_: Answer(logits), batch)
+    scores = SupervisedLoss().scores(lambda **_: Answer(logits), batch)
 
-    assert found.loss.item() == pytest.approx(math.log(4 / 3) + math.log(10))
-    assert found.correct.item() == 1
+    assert scores.loss.item() == pytest.approx(math.log(4 / 3) + math.log(10))
+    assert scores.correct.item() == 1
 
 
 def test_a_step_without_trained_tokens_is_zero_and_moves_nothing() -> None:
@@ -164,23 +164,23 @@ def mean_log_probability(table: torch.Tensor, tokens: Tokens) -> float:
     """By hand: the mean over the trained tokens, each after the one before."""
     rows = torch.log_softmax(table.detach().double(), dim=1)
     steps = zip(tokens.ids, tokens.ids[1:], tokens.trained[1:], strict=False)
-    found = [float(rows[a, b]) for a, b, trained in steps if trained]
-    return sum(found) / len(found)
+    log_probabilities = [float(rows[a, b]) for a, b, trained in steps if trained]
+    return sum(log_probabilities) / len(log_probabilities)
 
 
 def literal(pair: tuple[Tokens, Tokens], model: Bigram) -> tuple[float, float]:
     """Return the loss as the paper writes it, and the margin as TRL does."""
-    preferred, other = (mean_log_probability(model.table, tokens) for tokens in pair)
-    odds = [math.exp(p) / (1 - math.exp(p)) for p in (preferred, other)]
+    preferred, rejected = (mean_log_probability(model.table, tokens) for tokens in pair)
+    odds = [math.exp(p) / (1 - math.exp(p)) for p in (preferred, rejected)]
     ratio = math.log(odds[0] / odds[1])
-    return -preferred - BETA * math.log(1 / (1 + math.exp(-ratio))), BETA * (preferred - other)
+    return -preferred - BETA * math.log(1 / (1 + math.exp(-ratio))), BETA * (preferred - rejected)
 
 
 class Keeps(Bigram):
     """Computes the logits that are asked for, as language models do."""
 
-    def forward(self, input_ids: torch.Tensor, **more: Any) -> Answer:  # noqa: ANN401
-        return Answer(super().forward(input_ids).logits[:, more["logits_to_keep"]])
+    def forward(self, input_ids: torch.Tensor, **options: Any) -> Answer:  # noqa: ANN401
+        return Answer(super().forward(input_ids).logits[:, options["logits_to_keep"]])
 
 
 def certain(logit: float) -> Bigram:
@@ -194,12 +194,12 @@ def certain(logit: float) -> Bigram:
 def test_the_loss_is_that_of_the_paper() -> None:
     model = Bigram(1)
 
-    found = ORPO.scores(model, batch_of(*PAIRS))
+    scores = ORPO.scores(model, batch_of(*PAIRS))
 
     losses, margins = zip(*(literal(pair, model) for pair in PAIRS), strict=True)
-    assert found.loss.item() == pytest.approx(sum(losses), rel=1e-6)
-    assert found.margin.item() == pytest.approx(sum(margins), rel=1e-5)  # type: ignore[union-attr]
-    assert found.correct.item() == sum(m > 0 for m in margins)
+    assert scores.loss.item() == pytest.approx(sum(losses), rel=1e-6)
+    assert scores.margin.item() == pytest.approx(sum(margins), rel=1e-5)  # type: ignore[union-attr]
+    assert scores.correct.item() == sum(m > 0 for m in margins)
 
 
 def test_the_gradient_reaches_the_model_through_both_answers() -> None:
@@ -218,10 +218,10 @@ def test_a_model_that_is_certain_has_a_finite_loss_and_gradient(
 ) -> None:
     """TRL 1473, 2564, 3237: log1p(-exp(0)) is minus infinity, and its gradient no number."""
     model, pair = certain(logit), (answer(2, 3), answer(4))
-    found = ORPO.scores(model, batch_of(pair[::-1] if turned else pair))
-    found.loss.backward()
+    scores = ORPO.scores(model, batch_of(pair[::-1] if turned else pair))
+    scores.loss.backward()
 
-    assert math.isfinite(found.loss.item())
+    assert math.isfinite(scores.loss.item())
     assert model.table.grad is not None
     assert model.table.grad.isfinite().all()
 
@@ -239,30 +239,30 @@ def test_log_probabilities_in_sixteen_bits_are_scored_in_thirty_two() -> None:
     half = Bigram(1).half()
     with torch.no_grad():
         half.table[1, 2] = 60.0
-    found = ORPO.scores(half, batch_of((answer(2), answer(3))))
+    scores = ORPO.scores(half, batch_of((answer(2), answer(3))))
 
-    assert found.loss.dtype == torch.float32
-    assert math.isfinite(found.loss.item())
+    assert scores.loss.dtype == torch.float32
+    assert math.isfinite(scores.loss.item())
 
 
 def test_tokens_of_the_prompt_are_not_trained() -> None:
     """TRL 1516 and 1676; OpenRLHF 294: the prompt of the rejected answer was not masked."""
     short, long = ((1,), (3, 2, 4, 1))
-    found = [
-        ORPO.scores(Bigram(1), batch_of((answer(2, asked=a), answer(3, asked=a)))).loss.item()
+    losses = [
+        ORPO.scores(Bigram(1), batch_of((answer(2, prompt=a), answer(3, prompt=a)))).loss.item()
         for a in (short, long)
     ]
 
-    assert found[0] == pytest.approx(found[1])
+    assert losses[0] == pytest.approx(losses[1])
 
 
 def test_padding_with_a_token_that_ends_answers_trains_that_token_only_where_it_ends_one() -> None:
     """TRL 1625: the token that pads is the one that ends, and both were masked, or neither."""
     model, pairs = Bigram(1), [(answer(2, 4), answer(3, 3, 3, 4))]
 
-    found = [ORPO.scores(model, batch_of(*pairs, pad_id=pad)).loss.item() for pad in (0, 4)]
+    losses = [ORPO.scores(model, batch_of(*pairs, pad_id=pad)).loss.item() for pad in (0, 4)]
 
-    assert found == [pytest.approx(literal(pairs[0], model)[0], rel=1e-6)] * 2
+    assert losses == [pytest.approx(literal(pairs[0], model)[0], rel=1e-6)] * 2
 
 
 @pytest.mark.parametrize("method", [DpoLoss(Settings(beta=0.1), reference), ORPO])
@@ -271,27 +271,33 @@ def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing(
 ) -> None:
     """TRL 1473 and 5339: a prompt beyond the longest row divided by no token."""
     model = Bigram(1)
-    empty, cut = batch_of(), batch_of((CUT_OFF, CUT_OFF))
-    one, other = batch_of((PAIRS[0][0], CUT_OFF)), batch_of((CUT_OFF, PAIRS[0][1]))
+    empty, cut_batch = batch_of(), batch_of((CUT_OFF, CUT_OFF))
+    without_rejected, without_preferred = (
+        batch_of((PAIRS[0][0], CUT_OFF)),
+        batch_of((CUT_OFF, PAIRS[0][1])),
+    )
     beside = batch_of(PAIRS[0], (CUT_OFF, CUT_OFF))
 
-    assert [method.units(batch) for batch in (empty, cut, one, other, beside)] == [0, 0, 0, 0, 1]
-    for batch in (empty, cut, one, other):
-        found = method.scores(model, batch)
-        found.loss.backward()
-        assert (found.loss.item(), found.correct.item()) == (0.0, 0)
+    assert [
+        method.units(batch)
+        for batch in (empty, cut_batch, without_rejected, without_preferred, beside)
+    ] == [0, 0, 0, 0, 1]
+    for batch in (empty, cut_batch, without_rejected, without_preferred):
+        scores = method.scores(model, batch)
+        scores.loss.backward()
+        assert (scores.loss.item(), scores.correct.item()) == (0.0, 0)
     assert model.table.grad is not None
     assert not model.table.grad.any()
-    whole = method.scores(model, batch_of(PAIRS[0])).loss
-    assert method.scores(model, beside).loss.item() == pytest.approx(whole.item())
+    complete = method.scores(model, batch_of(PAIRS[0])).loss
+    assert method.scores(model, beside).loss.item() == pytest.approx(complete.item())
 
 
 def test_packed_pairs_have_the_loss_of_padded_ones() -> None:
     rows = [tokens for pair in PAIRS for tokens in pair]
 
-    found = ORPO.scores(Keeps(1), packed(rows, pad_id=0, least=2)).loss
+    loss = ORPO.scores(Keeps(1), packed(rows, pad_id=0, least=2)).loss
 
-    assert found.item() == pytest.approx(ORPO.scores(Bigram(1), padded(rows, pad_id=0)).loss.item())
+    assert loss.item() == pytest.approx(ORPO.scores(Bigram(1), padded(rows, pad_id=0)).loss.item())
 
 
 @pytest.mark.parametrize("beta", [0.0, 2.1, "auto"])

@@ -38,7 +38,7 @@ def made_by(spec: RunSpec) -> Method:
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "expected"),
     [
         (BOTH_ORDERS, "one order"),
         ({"method": "reward", "packing": True}, "pads its rows"),
@@ -57,8 +57,10 @@ def made_by(spec: RunSpec) -> Method:
         (ORPO | {"method": "supervised"}, "method_options"),
     ],
 )
-def test_members_that_do_not_go_together_are_refused(members: dict[str, Any], says: str) -> None:
-    with pytest.raises(ValueError, match=says):
+def test_members_that_do_not_go_together_are_refused(
+    members: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(ValueError, match=expected):
         made_by(replace(SPEC, **members))
 
 
@@ -67,17 +69,17 @@ def test_a_loss_of_preferences_that_is_not_known_is_refused_with_those_that_are(
         DpoLoss(Dpo(beta=0.1, loss="hinge"), lambda batch: batch.labels)
 
 
-@pytest.mark.parametrize(("members", "made"), [(LABELS, ClassificationLoss), (ORPO, OrpoLoss)])
-def test_the_run_spec_makes_its_method(members: dict[str, Any], made: type) -> None:
+@pytest.mark.parametrize(("members", "expected"), [(LABELS, ClassificationLoss), (ORPO, OrpoLoss)])
+def test_the_run_spec_makes_its_method(members: dict[str, Any], expected: type) -> None:
     spec = replace(SPEC, **members)
 
-    assert isinstance(made_by(spec), made)
+    assert isinstance(made_by(spec), expected)
     assert descriptor_of(spec).one_pass
-    assert spec.sequences_per_row == (2 if made is OrpoLoss else 1)
+    assert spec.sequences_per_row == (2 if expected is OrpoLoss else 1)
 
 
 @pytest.mark.parametrize(
-    ("members", "says"),
+    ("members", "expected"),
     [
         ({"spike_guard": replace(GUARD, on_spike="cry")}, "on_spike 'cry' is not known"),
         ({"spike_guard": replace(GUARD, factor=1.0)}, "more than 1 times the median"),
@@ -88,6 +90,8 @@ def test_the_run_spec_makes_its_method(members: dict[str, Any], made: type) -> N
         ),
     ],
 )
-def test_a_guard_that_cannot_tell_a_spike_is_refused(members: dict[str, Any], says: str) -> None:
-    with pytest.raises(NonRetryableError, match=says):
+def test_a_guard_that_cannot_tell_a_spike_is_refused(
+    members: dict[str, Any], expected: str
+) -> None:
+    with pytest.raises(NonRetryableError, match=expected):
         require_valid_guard(replace(SPEC, **members))

@@ -51,31 +51,31 @@ def by_hand(scores: list[float], margin: float) -> float:
 
 
 def test_equal_scores_cost_the_margin_times_the_weights() -> None:
-    found = at_margin(0.1).scores(says(0.0, 0.0, 0.0), batch_of(SAID, SAID, SAID))
+    scores = at_margin(0.1).scores(says(0.0, 0.0, 0.0), batch_of(SAID, SAID, SAID))
 
-    assert found.loss.item() == pytest.approx(0.1 * (2 * math.log(2) + math.log(3)))
-    assert found.loss.item() == pytest.approx(0.2484907)
-    assert found.correct.item() == 0.0
+    assert scores.loss.item() == pytest.approx(0.1 * (2 * math.log(2) + math.log(3)))
+    assert scores.loss.item() == pytest.approx(0.2484907)
+    assert scores.correct.item() == 0.0
 
 
 @given(SCORES, st.floats(0.0, 2.0))
 def test_a_row_costs_what_the_formula_says(scores: list[float], margin: float) -> None:
     method = at_margin(margin, answers=len(scores))
-    found = method.scores(says(*scores), batch_of(*[SAID] * len(scores)))
+    step_scores = method.scores(says(*scores), batch_of(*[SAID] * len(scores)))
 
-    assert found.loss.item() == pytest.approx(by_hand(scores, margin), abs=1e-4)
+    assert step_scores.loss.item() == pytest.approx(by_hand(scores, margin), abs=1e-4)
 
 
 def test_the_order_of_pairs_and_rows_adds_up() -> None:
     sequences = batch_of(*[SAID] * 6)
     method = at_margin(0.5)
 
-    both = method.scores(says(2.0, 1.0, 1.25, 0.0, 0.0, 0.0), sequences)
+    scores = method.scores(says(2.0, 1.0, 1.25, 0.0, 0.0, 0.0), sequences)
 
     expected = by_hand([2.0, 1.0, 1.25], 0.5) + by_hand([0.0, 0.0, 0.0], 0.5)
-    assert both.loss.item() == pytest.approx(expected)
-    assert both.correct.item() == pytest.approx(2 / 3)
-    assert both.margin == pytest.approx((2.0 - 1.25) / 2)
+    assert scores.loss.item() == pytest.approx(expected)
+    assert scores.correct.item() == pytest.approx(2 / 3)
+    assert scores.margin == pytest.approx((2.0 - 1.25) / 2)
     assert method.units(sequences) == 2
 
 
@@ -83,11 +83,11 @@ def test_answers_that_are_not_there_count_for_nothing() -> None:
     method = at_margin(0.5)
     short, alone = batch_of(SAID, SAID, NO_TOKENS), batch_of(SAID, CUT_OFF, NO_TOKENS)
 
-    found = method.scores(says(1.0, 0.75, 9.0), short)
+    scores = method.scores(says(1.0, 0.75, 9.0), short)
 
     assert [method.units(b) for b in (short, alone)] == [1, 0]
-    assert found.loss.item() == pytest.approx(by_hand([1.0, 0.75], 0.5))
-    assert (found.correct.item(), found.margin) == (1.0, pytest.approx(0.25))
+    assert scores.loss.item() == pytest.approx(by_hand([1.0, 0.75], 0.5))
+    assert (scores.correct.item(), scores.margin) == (1.0, pytest.approx(0.25))
     nothing = method.scores(says(1.0, 9.0, 9.0), alone)
     assert (nothing.loss.item(), nothing.correct.item(), nothing.margin) == (0.0, 0.0, 0.0)
     gap = method.scores(says(1.0, 9.0, 0.0), batch_of(SAID, CUT_OFF, SAID))
@@ -140,13 +140,13 @@ def test_preferences_are_rankings_of_two(tmp_path: Path) -> None:
     write_preferences(path, rows=2, seed=1)
     rows = [json.loads(line) for line in path.read_text().splitlines()]
     outputs = [[row.pop("preferred_output"), row.pop("non_preferred_output")] for row in rows]
-    both = zip(rows, outputs, strict=True)
-    ranked.write_text("\n".join(json.dumps(r | {"ranked_outputs": o}) for r, o in both))
+    pairs = zip(rows, outputs, strict=True)
+    ranked.write_text("\n".join(json.dumps(r | {"ranked_outputs": o}) for r, o in pairs))
 
     spec = replace(RANKED, answers_per_row=2)
-    old, new = (TokenizedOnDemand(file, TOKENIZER, spec) for file in (path, ranked))
+    preferences, rankings = (TokenizedOnDemand(file, TOKENIZER, spec) for file in (path, ranked))
 
-    assert [new[n] for n in range(4)] == [old[n] for n in range(4)]
+    assert [rankings[n] for n in range(4)] == [preferences[n] for n in range(4)]
 
 
 REWARD = replace(SPEC, method="reward", precision="fp32")
@@ -166,12 +166,12 @@ def batch_of(*sequences: Tokens) -> Batch:
 
 
 def test_a_pair_costs_what_bradley_and_terry_say() -> None:
-    found = RewardLoss().scores(says(2.0, 0.5, -1.0, 1.0), batch_of(LONG, SHORT, SHORT, LONG))
+    scores = RewardLoss().scores(says(2.0, 0.5, -1.0, 1.0), batch_of(LONG, SHORT, SHORT, LONG))
 
     expected = math.log1p(math.exp(-1.5)) + math.log1p(math.exp(2.0))
-    assert found.loss.item() == pytest.approx(expected)
-    assert found.correct == 1
-    assert found.margin == pytest.approx(1.5 - 2.0)
+    assert scores.loss.item() == pytest.approx(expected)
+    assert scores.correct == 1
+    assert scores.margin == pytest.approx(1.5 - 2.0)
 
 
 def test_padding_and_what_is_cut_before_its_answer_count_for_nothing() -> None:
@@ -180,8 +180,8 @@ def test_padding_and_what_is_cut_before_its_answer_count_for_nothing() -> None:
 
     assert [reward.units(b) for b in (batch_of(), batch_of(CUT_OFF, CUT_OFF), beside)] == [0, 0, 1]
     assert reward.scores(says(0.0, 3.0), batch_of()).loss.item() == 0.0
-    found = reward.scores(says(2.0, 0.5, 9.0, 9.0), beside)
-    assert found.loss.item() == pytest.approx(math.log1p(math.exp(-1.5)))
+    scores = reward.scores(says(2.0, 0.5, 9.0, 9.0), beside)
+    assert scores.loss.item() == pytest.approx(math.log1p(math.exp(-1.5)))
 
 
 def test_where_padding_is_the_end_token_a_reserved_one_pads_and_is_exported(

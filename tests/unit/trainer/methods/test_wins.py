@@ -24,27 +24,32 @@ def test_the_interval_is_wilsons(rate: float, count: int, low: float, high: floa
 
 def test_of_no_prompts_nothing_is_known() -> None:
     assert wilson_interval(0.5, 0) == (0.0, 1.0)
-    found = compare_answers([], told())
+    comparison = compare_answers([], told())
 
-    assert (found.win_rate, found.mean_reward) == (None, (None, None))
-    assert "not known: the judge rated no prompt" in summary_text(found)
-    assert "no difference yet" not in summary_text(found)
+    assert (comparison.win_rate, comparison.mean_reward) == (None, (None, None))
+    assert "not known: the judge rated no prompt" in summary_text(comparison)
+    assert "no difference yet" not in summary_text(comparison)
 
 
 def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
-    same = RatedAnswer(text="4", is_cut=True, reward=1.0)
+    tied = RatedAnswer(text="4", is_cut=True, reward=1.0)
     other_batch = RatedAnswer(text="4", is_cut=False, reward=1.0000001)
 
-    found = compare_answers([*told(2, 0, 3, None), same], [*told(1, 5, 0.5, 2), other_batch])
+    comparison = compare_answers([*told(2, 0, 3, None), tied], [*told(1, 5, 0.5, 2), other_batch])
 
-    assert (found.wins, found.losses, found.ties, found.not_rated) == (2, 1, 1, 1)
-    assert found.win_rate == 2.5 / 4
-    assert found.cut == (1, 0)
-    assert found.mean_reward[0] == pytest.approx(6 / 4)
+    assert (comparison.wins, comparison.losses, comparison.ties, comparison.not_rated) == (
+        2,
+        1,
+        1,
+        1,
+    )
+    assert comparison.win_rate == 2.5 / 4
+    assert comparison.cut == (1, 0)
+    assert comparison.mean_reward[0] == pytest.approx(6 / 4)
 
 
 def test_a_clear_win_is_not_called_a_draw() -> None:
-    found = compare_answers(told(*[1.0] * 50), told(*[0.0] * 50))
+    comparison = compare_answers(told(*[1.0] * 50), told(*[0.0] * 50))
 
-    assert found.low > 0.9
-    assert "no difference yet" not in summary_text(found)
+    assert comparison.low > 0.9
+    assert "no difference yet" not in summary_text(comparison)

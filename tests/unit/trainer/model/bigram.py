@@ -29,9 +29,9 @@ class Bigram(torch.nn.Module):  # type: ignore[misc] # torch is not followed
         return Answer(self.table[input_ids])
 
 
-def answer(*ids: int, asked: tuple[int, ...] = (1,)) -> Tokens:
+def answer(*ids: int, prompt: tuple[int, ...] = (1,)) -> Tokens:
     """Return an answer to a prompt, which is not trained."""
-    return Tokens([*asked, *ids], [False] * len(asked) + [True] * len(ids))
+    return Tokens([*prompt, *ids], [False] * len(prompt) + [True] * len(ids))
 
 
 PAIRS = [(answer(2, 3, 4), answer(2, 4)), (answer(4), answer(3, 3, 3, 2)), (answer(2), answer(3))]

@@ -71,17 +71,17 @@ def test_the_model_is_the_same_every_time(tmp_path: Path) -> None:
     build(tmp_path / "one")
     build(tmp_path / "two")
 
-    made = digests(tmp_path / "one")
-    assert made == digests(tmp_path / "two")
-    assert set(made) >= {"config.json", "model.safetensors", "tokenizer.json"}
+    first = digests(tmp_path / "one")
+    assert first == digests(tmp_path / "two")
+    assert set(first) >= {"config.json", "model.safetensors", "tokenizer.json"}
 
 
 def test_samples_are_the_same_for_a_seed_and_more_of_them_begin_alike(tmp_path: Path) -> None:
     write_samples(tmp_path / "few.jsonl", rows=20, seed=1)
     write_samples(tmp_path / "many.jsonl", rows=40, seed=1)
     write_samples(tmp_path / "other.jsonl", rows=20, seed=2)
-    few, many, other = (
+    few, many, other_seed = (
         (tmp_path / f"{name}.jsonl").read_text().splitlines() for name in ("few", "many", "other")
     )
 
-    assert many[:20] == few != other
+    assert many[:20] == few != other_seed

@@ -95,11 +95,11 @@ def test_a_model_that_is_not_whole_is_non_retryable_however_it_is_loaded(
         load(folder)
 
 
-@pytest.mark.parametrize("lost", ["config.json", SINGLE])
-def test_a_folder_that_cannot_be_read_is_non_retryable(lost: str, folder: Path) -> None:
-    (folder / lost).unlink()
+@pytest.mark.parametrize("missing", ["config.json", SINGLE])
+def test_a_folder_that_cannot_be_read_is_non_retryable(missing: str, folder: Path) -> None:
+    (folder / missing).unlink()
 
-    with pytest.raises(NonRetryableError, match=lost):
+    with pytest.raises(NonRetryableError, match=missing):
         load_model(folder, PLAIN, {}, 0)
 
 

@@ -37,9 +37,9 @@ def test_tensors_that_do_not_go_together_recur(tmp_path: Path, fails: object) ->
     ):
         fails()
 
-    said = RunDir(tmp_path).non_retryable(0).read_text()
-    assert said.startswith(f"{raised.type.__name__}: ")
-    assert said.endswith("change the job, or report the traceback in its log")
+    message = RunDir(tmp_path).non_retryable(0).read_text()
+    assert message.startswith(f"{raised.type.__name__}: ")
+    assert message.endswith("change the job, or report the traceback in its log")
 
 
 @pytest.mark.parametrize(
@@ -56,8 +56,8 @@ def test_errors_of_code_recur(tmp_path: Path, error: Exception) -> None:
     with pytest.raises(type(error)), record_non_retryable(RunDir(tmp_path), 1):
         raise error
 
-    said = RunDir(tmp_path).non_retryable(1).read_text()
-    assert said.startswith(f"{type(error).__name__}: {error}. It would recur on any machine")
+    message = RunDir(tmp_path).non_retryable(1).read_text()
+    assert message.startswith(f"{type(error).__name__}: {error}. It would recur on any machine")
 
 
 @pytest.mark.parametrize(

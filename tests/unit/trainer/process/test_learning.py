@@ -58,11 +58,11 @@ def test_a_step_without_a_target_updates_nothing_and_has_no_loss(tmp_path: Path)
 
     state, finished = rig.run()
 
-    found = metrics_of(rig)
+    metrics = metrics_of(rig)
     assert finished
-    assert [math.isnan(m.loss) for m in found] == [True, True, False, False]
-    assert [math.isnan(m.accuracy) for m in found] == [True, True, False, False]
-    assert [m.tokens for m in found] == [0, 0, 4, 4]
+    assert [math.isnan(m.loss) for m in metrics] == [True, True, False, False]
+    assert [math.isnan(m.accuracy) for m in metrics] == [True, True, False, False]
+    assert [m.tokens for m in metrics] == [0, 0, 4, 4]
     assert (rig.engine.updates, rig.engine.micro_steps, state.tokens) == (2, 8, 8)
     assert not state.unmoved
 
@@ -75,7 +75,7 @@ def test_a_step_is_the_mean_over_its_tokens_however_they_lie_in_micro_batches(
     for number, parts in enumerate(([[short], [long]], [[short, long], []])):
         (folder := tmp_path / str(number)).mkdir()
         rig = make_rig(folder, replace(SPOKEN, total_steps=1))
-        rig.feed.batches = [padded(part, pad_id=0) for part in parts]
+        rig.feed.batches = [padded(micro_batch, pad_id=0) for micro_batch in parts]
         torch.manual_seed(0)
         rig.engine.module.reset_parameters()
         rig.run()
@@ -131,9 +131,9 @@ def test_answers_that_cannot_be_graded_are_a_warning_that_names_the_line(tmp_pat
     )
     rig.run()
 
-    said = (rig.rundir.warnings / "grader.txt").read_text()
-    assert said.startswith("2 of 8 answers could not be graded")
-    assert "train.jsonl, line 3: oh" in said
+    warning = (rig.rundir.warnings / "grader.txt").read_text()
+    assert warning.startswith("2 of 8 answers could not be graded")
+    assert "train.jsonl, line 3: oh" in warning
 
 
 @pytest.mark.parametrize("batches", [[], [CUT]], ids=["no rows", "no targets"])
@@ -178,27 +178,27 @@ def test_a_learning_rate_of_nothing_is_refused_before_the_first_step() -> None:
     require_rate(SPEC)
 
 
-def chat(answer: str, weight: int = 1, asked: str = "Hm?") -> list[dict[str, object]]:
-    said = {"role": "assistant", "content": answer}
-    return [{"role": "user", "content": asked}, said | ({} if weight else {"weight": 0})]
+def chat(answer: str, weight: int = 1, question: str = "Hm?") -> list[dict[str, object]]:
+    message = {"role": "assistant", "content": answer}
+    return [{"role": "user", "content": question}, message | ({} if weight else {"weight": 0})]
 
 
-def pair(one: str, other: str, asked: str = "Hm?") -> dict[str, object]:
+def pair(preferred: str, rejected: str, question: str = "Hm?") -> dict[str, object]:
     return {
-        "input": {"messages": chat("", asked=asked)[:1]},
-        "preferred_output": chat(one)[1:],
-        "non_preferred_output": chat(other)[1:],
+        "input": {"messages": chat("", question=question)[:1]},
+        "preferred_output": chat(preferred)[1:],
+        "non_preferred_output": chat(rejected)[1:],
     }
 
 
 LONG = "so " * 200
 WITHOUT = {
-    "cut off": ("supervised", {"messages": chat("Yes.", asked=LONG)}),
+    "cut off": ("supervised", {"messages": chat("Yes.", question=LONG)}),
     "weight 0": ("supervised", {"messages": chat("Yes.", weight=0)}),
-    "pairs cut off": ("dpo", pair("Yes.", "No.", asked=LONG)),
+    "pairs cut off": ("dpo", pair("Yes.", "No.", question=LONG)),
     "equal pairs": ("dpo", pair("Yes.", "Yes.")),
     "equal where they are cut": ("dpo", pair(LONG + "Yes.", LONG + "No.")),
-    "rewards cut off": ("reward", pair("Yes.", "No.", asked=LONG)),
+    "rewards cut off": ("reward", pair("Yes.", "No.", question=LONG)),
     "equal rewards": ("reward", pair("Yes.", "Yes.")),
     "equal rankings": (
         "ranked",
@@ -280,16 +280,16 @@ def test_rows_that_a_short_run_never_reaches_do_not_save_it(tmp_path: Path) -> N
 
 
 def test_that_nothing_was_learnt_so_far_is_remembered_until_a_step_teaches() -> None:
-    one = TrainingState().after_step(2, STILL, moved=False)
-    two = one.after_step(2, STILL, moved=False)
-    three = two.after_step(2, STILL, moved=True)
+    first = TrainingState().after_step(2, STILL, moved=False)
+    second = first.after_step(2, STILL, moved=False)
+    three = second.after_step(2, STILL, moved=True)
     four = three.after_step(2, STILL, moved=False)
 
-    assert [state.unmoved for state in (one, two, three, four)] == [True, True, False, False]
+    assert [state.unmoved for state in (first, second, three, four)] == [True, True, False, False]
 
 
 def test_gradients_that_all_overflow_in_fp16_are_told_from_gradients_of_zero() -> None:
-    one = TrainingState().after_step(2, replace(STILL, skipped=True), moved=False)
+    first = TrainingState().after_step(2, replace(STILL, skipped=True), moved=False)
 
     with pytest.raises(NothingLearnedError, match="have overflowed in fp16"):
-        require_learned(SPEC, one)
+        require_learned(SPEC, first)

@@ -283,12 +283,12 @@ def test_the_validation_loss_before_the_first_step_is_kept_and_changes_nothing(
     torch.manual_seed(5)
     without, _ = plain.run()
     torch.manual_seed(5)
-    found: list[RngState] = []
-    measured.feed.before = lambda _: found.append(capture_rng())
+    rng_states: list[RngState] = []
+    measured.feed.before = lambda _: rng_states.append(capture_rng())
     state, _ = measured.run()
 
     torch.manual_seed(5)
-    assert found[0] == capture_rng()
+    assert rng_states[0] == capture_rng()
     assert torch.equal(measured.engine.module.weight, plain.engine.module.weight)
     assert state.tokens == without.tokens == 3 * 2 * BATCH.targets
     assert without.valid_loss_before is None

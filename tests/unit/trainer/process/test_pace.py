@@ -58,10 +58,10 @@ def test_ranks_are_looked_at_now_and_then_and_a_rank_alone_is_not_slow() -> None
     pace = UtilizationMeter(Engine(), SPEC, ME)
 
     assert pace.step_metrics(COMPARE_EVERY - 1, 8, 1.0) == {}
-    found = pace.step_metrics(COMPARE_EVERY, 8, 1.0)
+    metrics = pace.step_metrics(COMPARE_EVERY, 8, 1.0)
 
-    assert set(found) == {"peak_memory"}
-    assert 2**20 < found["peak_memory"] <= peak_memory(torch.device("cpu"))
+    assert set(metrics) == {"peak_memory"}
+    assert 2**20 < metrics["peak_memory"] <= peak_memory(torch.device("cpu"))
 
 
 def test_padding_does_not_count_as_tokens_that_went_through_the_model() -> None:
@@ -79,9 +79,9 @@ def test_a_weight_costs_less_where_it_is_not_trained_and_nothing_where_it_is_loo
 
 
 def test_the_speed_of_this_computer_is_measured_in_two_seconds() -> None:
-    began = time.process_time()
+    started_at = time.process_time()
 
     flops = measure_cpu_flops()
 
     assert 1e8 < flops < 1e13  # of one thread
-    assert time.process_time() - began < 2
+    assert time.process_time() - started_at < 2

@@ -13,11 +13,11 @@ CALM = [2.0, 2.2, 1.8] * 4
 METRICS = replace(metrics(9, loss=7.0), spike=3.5)
 
 
-def found(losses: list[float], seen: LossHistory | None = None) -> list[float | None]:
+def found(losses: list[float], history: LossHistory | None = None) -> list[float | None]:
     """Return the spike at each loss; None where there is none."""
     spikes = []
     for loss in losses:
-        seen, spike = record_loss(GUARD, seen, loss)
+        history, spike = record_loss(GUARD, history, loss)
         spikes.append(spike)
     return spikes
 
@@ -32,23 +32,23 @@ def test_one_bad_step_is_no_spike_and_neither_is_any_before_enough_is_known() ->
 
 
 def test_a_run_that_goes_on_from_what_was_seen_says_the_same() -> None:
-    seen = None
+    history = None
     for loss in [*CALM, 7.0]:
-        seen, _ = record_loss(GUARD, seen, loss)
-    assert seen is not None
+        history, _ = record_loss(GUARD, history, loss)
+    assert history is not None
 
     assert (
-        found([8.0, 9.0], LossHistory.from_json(seen.to_json()))
+        found([8.0, 9.0], LossHistory.from_json(history.to_json()))
         == found([*CALM, 7.0, 8.0, 9.0])[-2:]
     )
     assert found([8.0]) == [None]  # it forgot, and says nothing
 
 
 def test_only_so_many_losses_are_remembered() -> None:
-    seen, _ = record_loss(GUARD, LossHistory(losses=tuple(map(float, range(12)))), 50.0)
+    history, _ = record_loss(GUARD, LossHistory(losses=tuple(map(float, range(12)))), 50.0)
 
-    assert seen is not None
-    assert seen.losses == (*map(float, range(1, 12)), 50.0)
+    assert history is not None
+    assert history.losses == (*map(float, range(1, 12)), 50.0)
 
 
 def test_without_a_guard_nothing_is_remembered() -> None:

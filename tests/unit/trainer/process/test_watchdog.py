@@ -19,13 +19,13 @@ stuck()
 
 
 def test_a_trainer_that_stands_still_ends_with_all_its_stacks_printed() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", HANGS], capture_output=True, text=True, timeout=250, check=False
     )
 
-    assert done.returncode == 1
-    assert "Timeout" in done.stderr
-    assert "in stuck" in done.stderr
+    assert result.returncode == 1
+    assert "Timeout" in result.stderr
+    assert "in stuck" in result.stderr
 
 
 EXPORTS = """
@@ -80,11 +80,11 @@ def test_its_patience_is_a_multiple_of_the_usual_pause_and_never_below_the_floor
 
 def _timeout(pause: float) -> list[float]:
     """Asked in a process of its own: a watchdog that is armed would end this one."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-c", ASKS, str(pause)],
         capture_output=True,
         text=True,
         timeout=250,
         check=True,
     )
-    return [float(number) for number in done.stdout.split()]
+    return [float(number) for number in result.stdout.split()]

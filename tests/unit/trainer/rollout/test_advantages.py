@@ -20,10 +20,10 @@ REWARDS = st.lists(st.floats(-10, 10), min_size=2, max_size=8)
 
 
 def test_a_group_is_measured_in_deviations_from_its_mean() -> None:
-    found = group_advantages([1.0, 0.0, 0.0, 1.0])
+    advantages = group_advantages([1.0, 0.0, 0.0, 1.0])
 
     deviation = math.sqrt(1 / 3)
-    assert found == pytest.approx([0.5 / (deviation + 1e-4) * s for s in (1, -1, -1, 1)])
+    assert advantages == pytest.approx([0.5 / (deviation + 1e-4) * s for s in (1, -1, -1, 1)])
 
 
 def test_answers_that_are_all_alike_teach_nothing() -> None:
@@ -44,9 +44,9 @@ def test_leaving_one_out_compares_with_the_mean_of_the_others(rewards: list[floa
     st.floats(0, 1),
 )
 def test_generalized_advantages_are_the_sum_over_all_later_surprises(
-    told: list[tuple[float, float]], decay: float
+    steps: list[tuple[float, float]], decay: float
 ) -> None:
-    rewards, values = (np.array(column) for column in zip(*told, strict=True))
+    rewards, values = (np.array(column) for column in zip(*steps, strict=True))
     after = [*values[1:], 0.0]
     surprises = [r + n - v for r, n, v in zip(rewards, after, values, strict=True)]
     by_hand = [
@@ -60,9 +60,9 @@ STEERED = replace(GRADED, beta=0.1, kl_target=4.0)
 
 
 def test_it_falls_along_half_a_cosine_to_its_floor() -> None:
-    found = [kl_weight(FALLING, None, step, 11) for step in (1, 6, 11)]
+    weights = [kl_weight(FALLING, None, step, 11) for step in (1, 6, 11)]
 
-    assert found == pytest.approx([0.01, 0.006, 0.002])
+    assert weights == pytest.approx([0.01, 0.006, 0.002])
 
 
 def test_too_much_divergence_makes_it_dearer_and_too_little_cheaper() -> None:

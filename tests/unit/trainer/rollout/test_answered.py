@@ -75,17 +75,17 @@ def names(rows: tuple[GradedAnswer, ...]) -> list[tuple[int, int]]:
 @settings(deadline=None)  # it writes files
 @given(st.lists(st.integers(0, 5), max_size=6), st.lists(st.integers(0, 9), max_size=6))
 def test_what_is_written_is_read_bit_for_bit(
-    tmp_path_factory: pytest.TempPathFactory, waiting: list[int], old: list[int]
+    tmp_path_factory: pytest.TempPathFactory, waiting: list[int], replayed: list[int]
 ) -> None:
     path = tmp_path_factory.mktemp("answers") / "rank-00000.answers"
-    whole = ReplayState(
-        tuple(answer(n, 1, tokens=n) for n in waiting), tuple(answer(n, 2) for n in old)
+    state = ReplayState(
+        tuple(answer(n, 1, tokens=n) for n in waiting), tuple(answer(n, 2) for n in replayed)
     )
-    write_answers(whole, path)
-    found = read_answers(path)
+    write_answers(state, path)
+    state_read = read_answers(path)
 
-    assert [told(row) for row in found.waiting] == [told(row) for row in whole.waiting]
-    assert [told(row) for row in found.replay] == [told(row) for row in whole.replay]
+    assert [told(row) for row in state_read.waiting] == [told(row) for row in state.waiting]
+    assert [told(row) for row in state_read.replay] == [told(row) for row in state.replay]
 
 
 def test_the_oldest_give_way_and_the_stale_are_dropped() -> None:
@@ -104,9 +104,9 @@ def test_without_a_capacity_nothing_is_kept() -> None:
 
 def test_what_is_drawn_follows_from_the_step_alone() -> None:
     store = ReplayState(replay=tuple(answer(n) for n in range(50)))
-    first, again = (store.draw_replay(5, seed=7, step=3, rank=1) for _ in range(2))
+    first, second = (store.draw_replay(5, seed=7, step=3, rank=1) for _ in range(2))
 
-    assert names(tuple(first)) == names(tuple(again))
+    assert names(tuple(first)) == names(tuple(second))
     assert len(set(names(tuple(first)))) == 5
     assert len(set(names(tuple(store.draw_replay(99, 7, 3, 0))))) == 50
     assert names(tuple(first)) != names(tuple(store.draw_replay(5, seed=7, step=4, rank=1)))
@@ -119,14 +119,16 @@ def test_another_world_has_every_old_answer_once_and_all_that_wait(before: int, 
         ReplayState((answer(100 + rank),), tuple(answer(n, rank, born=n) for n in range(5)))
         for rank in range(before)
     ]
-    found = [redistribute_answers(parts, after, rank) for rank in range(after)]
+    redistributed = [redistribute_answers(parts, after, rank) for rank in range(after)]
 
-    old = [name for part in found for name in names(part.replay)]
-    assert sorted(old) == [(n, rank) for n in range(5) for rank in range(before)]
-    for part in found:
+    replay_names = [name for part in redistributed for name in names(part.replay)]
+    assert sorted(replay_names) == [(n, rank) for n in range(5) for rank in range(before)]
+    for part in redistributed:
         assert names(part.waiting) == [(100 + rank, 0) for rank in range(before)]
-    again = redistribute_answers(found, before, 0)  # every rank has them now: still once each
-    assert names(again.waiting) == [(100 + rank, 0) for rank in range(before)]
+    merged = redistribute_answers(
+        redistributed, before, 0
+    )  # every rank has them now: still once each
+    assert names(merged.waiting) == [(100 + rank, 0) for rank in range(before)]
 
 
 def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_answers(
@@ -138,9 +140,9 @@ def test_with_a_smaller_micro_batch_a_rank_has_all_that_wait_and_its_own_old_ans
     checkpoint = CheckpointFiles(
         tmp_path, (index(0), index(1)), dict(map(entry, tmp_path.iterdir()))
     )
-    same = checkpoint.experience(ME, all_waiting=False)
+    unchanged = checkpoint.experience(ME, all_waiting=False)
     narrowed = checkpoint.experience(ME, all_waiting=True)
 
-    assert names(same.waiting) == [(101, 0)]
+    assert names(unchanged.waiting) == [(101, 0)]
     assert names(narrowed.waiting) == [(100, 0), (101, 0)]
-    assert names(narrowed.replay) == names(same.replay) == [(1, 0), (11, 0)]
+    assert names(narrowed.replay) == names(unchanged.replay) == [(1, 0), (11, 0)]

@@ -100,11 +100,13 @@ def collector(
     )
 
 
-def roll(asked: RolloutCollector, micros: Sequence[Sequence[int]]) -> tuple[list[Any], RewardSums]:
+def roll(
+    rollout: RolloutCollector, micros: Sequence[Sequence[int]]
+) -> tuple[list[Any], RewardSums]:
     """Run a rollout that is not stopped."""
-    found = asked.run_rollout(micros, beta=0.0, born=0)
-    assert found is not None
-    return found
+    result = rollout.run_rollout(micros, beta=0.0, born=0)
+    assert result is not None
+    return result
 
 
 def test_every_prompt_is_answered_as_often_as_asked_and_each_answer_graded() -> None:
@@ -139,9 +141,9 @@ def test_a_prompt_that_leaves_no_room_is_not_even_asked() -> None:
 
 def test_what_was_cut_short_by_a_stop_is_dropped_however_it_was_graded() -> None:
     def stopped() -> RolloutCollector:
-        asked = iter([False, True])
+        stops = iter([False, True])
         grader = Grader(lambda _: Grade(0.0, "cut short"))
-        return collector(Model(), grader, stop=lambda: next(asked))
+        return collector(Model(), grader, stop=lambda: next(stops))
 
     assert stopped().run_rollout([[0]], beta=0.0, born=0) is None
     assert RewardEvaluation(stopped(), ME)(None) is None  # type: ignore[arg-type] # no method is asked
@@ -180,10 +182,10 @@ def test_ranks_with_little_or_nothing_to_do_answer_in_as_many_groups(micro_batch
     spec = replace(GRADING, micro_batch=micro_batch)
     ranks: list[list[list[int]]] = [[[0] * micro_batch] * 4, [[0]] * 4, [[]] * 4]
     counts = set()
-    for mine in ranks:
+    for micro_batches in ranks:
         looks: list[bool] = []
-        asked = collector(Model(), Grader(), spec=spec, stop=partial(_look, looks))
-        asked.run_rollout(mine, beta=0.0, born=0)
+        rank_collector = collector(Model(), Grader(), spec=spec, stop=partial(_look, looks))
+        rank_collector.run_rollout(micro_batches, beta=0.0, born=0)
         counts.add(len(looks))
 
     assert len(counts) == 1

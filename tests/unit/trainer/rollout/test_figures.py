@@ -28,16 +28,16 @@ def test_means_are_over_answers() -> None:
     figures = RewardSums(
         answers=4, grades=3.0, tokens=50, kl=2.0, errors=1, error="a.jsonl, line 2"
     )
-    found = sum_rewards_over_ranks(figures, CPU, GRADED)
+    summed = sum_rewards_over_ranks(figures, CPU, GRADED)
 
-    assert found.members == {
+    assert summed.members == {
         "reward": 1.0,  # of the three that could be graded
         "kl": 2 / 3,
         "answer_tokens": 12.5,
         "grader_errors": 1,
     }
-    assert found.error.startswith("1 of 4 answers could not be graded")
-    assert found.error.endswith("a.jsonl, line 2")
+    assert summed.error.startswith("1 of 4 answers could not be graded")
+    assert summed.error.endswith("a.jsonl, line 2")
 
 
 def test_a_step_without_a_rollout_says_nothing_of_grades() -> None:
@@ -46,9 +46,9 @@ def test_a_step_without_a_rollout_says_nothing_of_grades() -> None:
 
 
 def test_prompts_that_leave_no_room_show_as_answers_of_no_tokens() -> None:
-    found = sum_rewards_over_ranks(RewardSums(), CPU, GRADED)
+    summed = sum_rewards_over_ranks(RewardSums(), CPU, GRADED)
 
-    assert (found.members, found.differ) == ({"answer_tokens": 0.0}, False)
+    assert (summed.members, summed.differ) == ({"answer_tokens": 0.0}, False)
     without_reference = RewardSums(answers=1, grades=1.0, tokens=2)
     assert sum_rewards_over_ranks(without_reference, CPU, GRADED).members["kl"] is None
 
@@ -102,18 +102,18 @@ class Slow:
 
 
 def test_every_answer_gets_its_grade_in_order() -> None:
-    found = grade_in_slices(grader := Slow(1.0), ANSWERS, lambda: False, grader.now)
+    grades = grade_in_slices(grader := Slow(1.0), ANSWERS, lambda: False, grader.now)
 
-    assert [grade.score for grade in found] == list(range(3 * SLICE))
-    assert not any(grade.error for grade in found)
+    assert [grade.score for grade in grades] == list(range(3 * SLICE))
+    assert not any(grade.error for grade in grades)
 
 
 def test_what_there_is_no_time_for_is_an_error_and_not_a_grade() -> None:
     grader = Slow(TIMEOUT_SECONDS + 1)
-    found = grade_in_slices(grader, ANSWERS, lambda: False, grader.now)
+    grades = grade_in_slices(grader, ANSWERS, lambda: False, grader.now)
 
     assert grader.slices == 1
-    assert [grade.error for grade in found] == [""] * SLICE + [TIMEOUT_MESSAGE] * 2 * SLICE
+    assert [grade.error for grade in grades] == [""] * SLICE + [TIMEOUT_MESSAGE] * 2 * SLICE
 
 
 class Picky(Slow):
@@ -126,16 +126,16 @@ class Picky(Slow):
 
 
 def test_an_answer_on_which_a_grader_breaks_is_an_error_of_that_answer_alone() -> None:
-    found = grade_in_slices(grader := Picky(0.1), ANSWERS, lambda: False, grader.now)
+    grades = grade_in_slices(grader := Picky(0.1), ANSWERS, lambda: False, grader.now)
 
-    assert [n for n, grade in enumerate(found) if grade.error] == [3]
-    assert found[3].error == "KeyError: 'content'"
-    assert found[4].score == 4.0
+    assert [n for n, grade in enumerate(grades) if grade.error] == [3]
+    assert grades[3].error == "KeyError: 'content'"
+    assert grades[4].score == 4.0
 
 
 def test_once_a_stop_is_asked_nothing_more_is_graded() -> None:
     grader = Slow(1.0)
-    found = grade_in_slices(grader, ANSWERS, lambda: grader.slices == 1, grader.now)
+    grades = grade_in_slices(grader, ANSWERS, lambda: grader.slices == 1, grader.now)
 
     assert grader.slices == 1
-    assert len(found) == len(ANSWERS)
+    assert len(grades) == len(ANSWERS)

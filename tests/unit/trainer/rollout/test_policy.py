@@ -32,31 +32,31 @@ def row(*ids: int, advantage: float, behaviour: tuple[float, ...] = ()) -> Grade
 
 def logp(model: Bigram, batch: AnswerBatch) -> list[float]:
     """Of each token of the answers."""
-    found: list[float] = log_probabilities(model, batch).tolist()
-    return found
+    log_probs: list[float] = log_probabilities(model, batch).tolist()
+    return log_probs
 
 
 def off_by(model: Bigram, rows: list[GradedAnswer], by: float) -> AnswerBatch:
     """Return the rows, given by a policy whose log-probabilities are lower by ``by``."""
     now = iter(logp(model, answer_batch(rows, 0, least=1)))
-    told = [
+    shifted = [
         replace(r, behaviour=np.array([next(now) - by for _ in range(r.tokens)], dtype=np.float32))
         for r in rows
     ]
-    return answer_batch(told, 0, least=1)
+    return answer_batch(shifted, 0, least=1)
 
 
 def test_of_its_own_fresh_answers_a_policy_learns_by_the_advantage_alone() -> None:
     model, rows = Bigram(), [row(2, 3, advantage=1.5), row(4, advantage=-0.5)]
-    found = GrpoLoss(GRADED).scores(model, answer_batch(rows, 0, least=1))
-    found.loss.backward()
+    scores = GrpoLoss(GRADED).scores(model, answer_batch(rows, 0, least=1))
+    scores.loss.backward()
 
-    assert float(found.loss.detach()) == pytest.approx(-(2 * 1.5 - 0.5))
+    assert float(scores.loss.detach()) == pytest.approx(-(2 * 1.5 - 0.5))
     gained = model.table.grad
-    other = Bigram()
+    reference = Bigram()
     batch = answer_batch(rows, 0, least=1)
-    (-(log_probabilities(other, batch) * batch.advantages).sum()).backward()
-    assert torch.allclose(gained, other.table.grad, atol=1e-7)
+    (-(log_probabilities(reference, batch) * batch.advantages).sum()).backward()
+    assert torch.allclose(gained, reference.table.grad, atol=1e-7)
 
 
 @pytest.mark.parametrize(("off", "advantage", "ratio"), [(0.5, 1.0, 1.2), (-0.5, -1.0, 0.8)])
@@ -64,20 +64,20 @@ def test_what_has_gone_far_enough_is_not_pushed_further(
     off: float, advantage: float, ratio: float
 ) -> None:
     model = Bigram()
-    found = GrpoLoss(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
-    found.loss.backward()
+    scores = GrpoLoss(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
+    scores.loss.backward()
 
-    assert float(found.loss.detach()) == pytest.approx(-ratio * advantage)
+    assert float(scores.loss.detach()) == pytest.approx(-ratio * advantage)
     assert torch.count_nonzero(model.table.grad) == 0
 
 
 @pytest.mark.parametrize(("off", "advantage"), [(0.5, -1.0), (-0.5, 1.0)])
 def test_what_has_gone_the_wrong_way_is_always_pulled_back(off: float, advantage: float) -> None:
     model = Bigram()
-    found = GrpoLoss(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
-    found.loss.backward()
+    scores = GrpoLoss(GRADED).scores(model, off_by(model, [row(2, advantage=advantage)], off))
+    scores.loss.backward()
 
-    assert float(found.loss.detach()) == pytest.approx(-math.exp(off) * advantage)
+    assert float(scores.loss.detach()) == pytest.approx(-math.exp(off) * advantage)
     assert torch.count_nonzero(model.table.grad) > 0
 
 
@@ -86,9 +86,9 @@ def test_leaving_the_base_model_costs_schulmans_third_estimate() -> None:
     plain = answer_batch([row(2, 3, advantage=0.0)], 0, least=1)
     reference = [value + 0.3 for value in logp(model, plain)]
     batch = replace(plain, beta=beta, reference=torch.tensor(reference))
-    found = GrpoLoss(GRADED).scores(model, batch)
+    scores = GrpoLoss(GRADED).scores(model, batch)
 
-    assert found.loss.item() == pytest.approx(2 * beta * (math.exp(0.3) - 0.3 - 1), rel=1e-4)
+    assert scores.loss.item() == pytest.approx(2 * beta * (math.exp(0.3) - 0.3 - 1), rel=1e-4)
 
 
 def test_leave_one_out_takes_an_answer_for_one_action() -> None:
@@ -126,10 +126,10 @@ def test_a_critic_is_pulled_to_what_came_but_not_far_at_once(
     model, method = Valued(value), make_policy_loss(replace(GRADED, algorithm="ppo"))
     rows = [row(2, 3, advantage=0.0)]
     batch = answer_batch(rows, 0, least=1, returns=np.array([2.0, 2.0]))
-    found = method.scores(model, replace(batch, values=torch.tensor([0.5, 0.5])))
-    found.loss.backward()
+    scores = method.scores(model, replace(batch, values=torch.tensor([0.5, 0.5])))
+    scores.loss.backward()
 
-    assert found.loss.item() == pytest.approx(2 * VALUE_SHARE * loss / 2)  # of two tokens
+    assert scores.loss.item() == pytest.approx(2 * VALUE_SHARE * loss / 2)  # of two tokens
     assert model.value.grad.item() == pytest.approx(2 * VALUE_SHARE * slope)
 
 
@@ -139,7 +139,7 @@ def test_a_batch_without_answers_moves_nothing() -> None:
     for algorithm in ("grpo", "rloo"):
         method = make_policy_loss(replace(GRADED, algorithm=algorithm))
         assert method.units(batch) == 0
-        found = method.scores(model, batch)
-        found.loss.backward()
-        assert found.loss.item() == 0.0
+        scores = method.scores(model, batch)
+        scores.loss.backward()
+        assert scores.loss.item() == 0.0
         assert torch.count_nonzero(model.table.grad) == 0

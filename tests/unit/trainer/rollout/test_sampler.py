@@ -58,21 +58,21 @@ def test_an_answer_is_the_same_whoever_else_is_answered_beside_it(base: Path) ->
 
 def test_answers_to_one_prompt_differ_and_another_seed_gives_others(base: Path) -> None:
     first, second = sampler(base).answers([PROMPTS[0]] * 2, [(0, 0), (0, 1)])
-    (other,) = sampler(base, seed=8).answers([PROMPTS[0]], [(0, 0)])
+    (reseeded,) = sampler(base, seed=8).answers([PROMPTS[0]], [(0, 0)])
 
     assert first != second
-    assert first != other
+    assert first != reseeded
 
 
 def test_without_draws_the_likeliest_tokens_are_taken(base: Path) -> None:
-    (found,) = sampler(base).answers([PROMPTS[0]], None)
+    (tokens,) = sampler(base).answers([PROMPTS[0]], None)
     model = AutoModelForCausalLM.from_pretrained(base).eval()
     ids = list(PROMPTS[0])
     with torch.no_grad():
-        for _ in found:
+        for _ in tokens:
             ids.append(int(model(torch.tensor([ids])).logits[0, -1].argmax()))
 
-    assert ids == [*PROMPTS[0], *found]
+    assert ids == [*PROMPTS[0], *tokens]
 
 
 def test_tokens_come_as_often_as_the_model_says(base: Path) -> None:
@@ -83,10 +83,10 @@ def test_tokens_come_as_often_as_the_model_says(base: Path) -> None:
     model = AutoModelForCausalLM.from_pretrained(base).eval()
     with torch.no_grad():
         expected = model(torch.tensor([PROMPTS[0]])).logits[0, -1].softmax(-1).numpy()
-    seen = np.bincount([answer[0] for answer in answers], minlength=len(expected)) / count
+    frequencies = np.bincount([answer[0] for answer in answers], minlength=len(expected)) / count
     for token in np.argsort(expected)[-5:]:
         spread = (expected[token] * (1 - expected[token]) / count) ** 0.5
-        assert abs(seen[token] - expected[token]) < 5 * spread
+        assert abs(frequencies[token] - expected[token]) < 5 * spread
 
 
 def test_only_the_likeliest_are_drawn_where_that_is_asked_for() -> None:
@@ -120,10 +120,10 @@ def test_an_answer_stands_alone_and_progress_says_what_happens(
 
     assert answer.main() == 0
 
-    said = capfd.readouterr()
-    assert len(said.out.splitlines()) == 1
-    assert said.err.index("loading") < said.err.index("answering")
-    assert "Loading weights" not in said.err
+    output = capfd.readouterr()
+    assert len(output.out.splitlines()) == 1
+    assert output.err.index("loading") < output.err.index("answering")
+    assert "Loading weights" not in output.err
 
 
 @dataclass

@@ -73,20 +73,20 @@ def test_saves_lie_in_memory_where_the_job_was_given_enough(tmp_path: Path) -> N
 def test_a_supervisor_that_shows_itself_is_alive(tmp_path: Path) -> None:
     assert not liveness.is_alive(tmp_path, 0.0)
     liveness.touch_liveness_file(tmp_path)
-    shown = (tmp_path / "alive").stat().st_mtime
+    shown_at = (tmp_path / "alive").stat().st_mtime
 
-    assert liveness.is_alive(tmp_path, shown + liveness.BEAT_SECONDS)
-    assert not liveness.is_alive(tmp_path, shown + liveness.TIMEOUT_SECONDS)
+    assert liveness.is_alive(tmp_path, shown_at + liveness.BEAT_SECONDS)
+    assert not liveness.is_alive(tmp_path, shown_at + liveness.TIMEOUT_SECONDS)
 
 
 def test_the_check_says_it_by_its_exit_code(tmp_path: Path) -> None:
     liveness.touch_liveness_file(tmp_path)
     young = _check(tmp_path)
     os.utime(tmp_path / "alive", (0, 0))
-    old = _check(tmp_path)
+    result = _check(tmp_path)
 
     assert (young.returncode, young.stdout) == (0, "alive\n")
-    assert (old.returncode, old.stdout) == (1, "no sign of life for 30 s\n")
+    assert (result.returncode, result.stdout) == (1, "no sign of life for 30 s\n")
 
 
 def _check(work: Path) -> "subprocess.CompletedProcess[str]":

@@ -66,8 +66,8 @@ def test_the_time_for_a_save_is_boundary_and_wire_and_commit() -> None:
 
 
 @given(outlooks, spans)
-def test_more_time_never_saves_less(outlook: EvictionOutlook, more: float) -> None:
-    longer = replace(outlook, seconds_left=outlook.seconds_left + more)
+def test_more_time_never_saves_less(outlook: EvictionOutlook, extra: float) -> None:
+    longer = replace(outlook, seconds_left=outlook.seconds_left + extra)
 
     assert ORDER.index(decide_on_eviction(longer).choice) >= ORDER.index(
         decide_on_eviction(outlook).choice
@@ -190,7 +190,7 @@ def machine(tmp_path: Path) -> Machine:
 
 
 @pytest.mark.parametrize(
-    ("step_seconds", "asked"),
+    ("step_seconds", "expected"),
     [
         pytest.param(2.0, AFTER_STEP, id="short steps; what loading took is none of them"),
         pytest.param(100.0, NOW, id="long steps"),
@@ -198,25 +198,25 @@ def machine(tmp_path: Path) -> Machine:
     ],
 )
 def test_a_machine_that_stays_ends_its_step_first_if_that_is_short(
-    machine: Machine, step_seconds: float | None, asked: str
+    machine: Machine, step_seconds: float | None, expected: str
 ) -> None:
     machine.trains(step_seconds) if step_seconds else machine.comes_to(11, 300.0)
     machine.stopping.request_save()
 
-    assert machine.flag == asked
+    assert machine.flag == expected
     assert machine.requests.strongest is StopRequest.SAVE
     assert machine.reports.next_payload().troubles == ()
 
 
-@pytest.mark.parametrize(("seconds", "asked"), [(60.0, AFTER_STEP), (25.0, NOW)])
+@pytest.mark.parametrize(("seconds", "expected"), [(60.0, AFTER_STEP), (25.0, NOW)])
 def test_a_stop_that_was_in_no_hurry_is_in_one_once_the_machine_is_to_go(
-    machine: Machine, seconds: float, asked: str
+    machine: Machine, seconds: float, expected: str
 ) -> None:
     machine.trains(20.0)
     machine.stopping.request_save()
     machine.stopping.set_machine_deadline(seconds)
 
-    assert machine.flag == asked
+    assert machine.flag == expected
     assert machine.requests.strongest is StopRequest.SAVE
 
 

@@ -89,9 +89,9 @@ def test_gpus_with_a_few_corrected_errors_and_rows_that_were_remapped_are_health
     ],
 )
 def test_a_fault_names_the_gpu(member: str, value: str, fault: str) -> None:
-    found = faults_of_gpus(with_member(member, value), H100)
+    faults = faults_of_gpus(with_member(member, value), H100)
 
-    assert found == [f"GPU 1 (00000001:00:00.0){fault}"]
+    assert faults == [f"GPU 1 (00000001:00:00.0){fault}"]
 
 
 @pytest.mark.parametrize("memory", ["N/A", ""])
@@ -100,10 +100,10 @@ def test_a_gpu_that_does_not_tell_its_memory_is_not_judged_by_it(memory: str) ->
 
 
 def test_a_missing_gpu_is_told_first() -> None:
-    found = faults_of_gpus(report(GPU.replace("pending>No", "pending>Yes")), H100)
+    faults = faults_of_gpus(report(GPU.replace("pending>No", "pending>Yes")), H100)
 
-    assert found[0] == "1 GPUs answer, the VM size has 2"
-    assert len(found) == 2
+    assert faults[0] == "1 GPUs answer, the VM size has 2"
+    assert len(faults) == 2
 
 
 @pytest.mark.parametrize("garbage", ["", "No devices were found", "<nvidia_smi_log><gpu>"])
@@ -113,7 +113,7 @@ def test_what_is_no_report_is_refused_and_not_taken_for_health(garbage: str) -> 
 
 
 def test_links_that_are_down_are_counted_for_each_gpu() -> None:
-    said = (
+    report_text = (
         "GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-0)\n\t Link 0: 26.562 GB/s\n"
         "\t Link 1: <inactive>\n\t Link 2: <inactive>\n"
         "GPU 1: NVIDIA H100 80GB HBM3 (UUID: GPU-1)\n\t Link 0: 26.562 GB/s\n"
@@ -121,15 +121,18 @@ def test_links_that_are_down_are_counted_for_each_gpu() -> None:
         "NVML: Unable to retrieve NVLink information as all links are inActive\n"
     )
 
-    assert faults_of_nvlink(said) == [
+    assert faults_of_nvlink(report_text) == [
         "GPU 0: 2 NVLink links are inactive",
         "GPU 2: 1 NVLink links are inactive",
     ]
 
 
 def test_of_the_drivers_errors_only_those_of_the_hardware_count_and_each_once() -> None:
-    lost = "NVRM: Xid (PCI:0001:00:00): 79, pid='<unknown>', GPU has fallen off the bus."
-    log = f"[   12.1] {lost}\n[   13.2] {lost}\n[ 14] NVRM: Xid (PCI:0002:00:00): 31, pid=7, MMU\n"
+    xid_line = "NVRM: Xid (PCI:0001:00:00): 79, pid='<unknown>', GPU has fallen off the bus."
+    log = (
+        f"[   12.1] {xid_line}\n[   13.2] {xid_line}\n"
+        "[ 14] NVRM: Xid (PCI:0002:00:00): 31, pid=7, MMU\n"
+    )
 
     assert faults_of_xids(log) == ["the driver reported Xid 79 of the GPU at PCI:0001:00:00"]
 

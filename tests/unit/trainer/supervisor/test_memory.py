@@ -64,10 +64,10 @@ def test_what_a_trainer_still_saves_into_is_given_to_nobody(left: Path, tmp_path
 
 
 async def test_uploads_keep_to_their_pace_until_it_is_lifted() -> None:
-    pace, began = UploadRateLimiter(1_000_000, time.monotonic), time.monotonic()
+    pace, started_at = UploadRateLimiter(1_000_000, time.monotonic), time.monotonic()
     for _ in range(3):
         await pace.wait_for_turn(100_000)
-    spent = time.monotonic() - began
+    spent = time.monotonic() - started_at
     pace.lift_cap()
     await pace.wait_for_turn(10**12)
     await pace.wait_for_turn(10**12)
@@ -96,10 +96,10 @@ def uploads(nodes: int, limits: NodeLimits, folder: Path) -> SaveUploads:
 def test_all_nodes_together_send_no_more_than_the_account_takes(
     tmp_path: Path, nodes: int, gbps: float, rate: float
 ) -> None:
-    made = uploads(nodes, replace(NodeLimits(), ingress=gbps * 1e9 / 8), tmp_path)
+    limited = uploads(nodes, replace(NodeLimits(), ingress=gbps * 1e9 / 8), tmp_path)
 
-    assert made.rate_limit == rate
-    assert nodes * made.rate_limit <= gbps * 1e9 / 8
+    assert limited.rate_limit == rate
+    assert nodes * limited.rate_limit <= gbps * 1e9 / 8
 
 
 async def _nothing() -> None:

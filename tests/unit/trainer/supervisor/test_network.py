@@ -24,10 +24,10 @@ from trainer.supervisor.machine import network
 
 def test_the_interface_is_the_one_that_carries_the_address() -> None:
     carried = {
-        one.address: name
+        candidate.address: name
         for name, addresses in psutil.net_if_addrs().items()
-        for one in addresses
-        if one.family.name == "AF_INET"
+        for candidate in addresses
+        if candidate.family.name == "AF_INET"
     }
 
     assert {address: network.find_interface(address) for address in carried} == carried
@@ -45,18 +45,18 @@ def test_nccl_uses_infiniband_where_a_size_has_it_and_no_rdma_elsewhere() -> Non
 def test_a_topology_file_is_named_where_the_image_has_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    there, gone = tmp_path / "topo.xml", tmp_path / "graph.xml"
-    there.touch()
-    size = {"NCCL_TOPO_FILE": str(there), "NCCL_GRAPH_FILE": str(gone)}
+    present, absent = tmp_path / "topo.xml", tmp_path / "graph.xml"
+    present.touch()
+    size = {"NCCL_TOPO_FILE": str(present), "NCCL_GRAPH_FILE": str(absent)}
     monkeypatch.setattr(network, "BY_VM_SIZE", {"a": size})
 
-    assert network.nccl_settings("A") == {"NCCL_DEBUG": "WARN", "NCCL_TOPO_FILE": str(there)}
+    assert network.nccl_settings("A") == {"NCCL_DEBUG": "WARN", "NCCL_TOPO_FILE": str(present)}
 
 
 def test_a_jobs_settings_come_before_those_of_the_size_but_not_before_the_interface() -> None:
-    asked = ("NCCL_IB_DISABLE=0", "NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=ib0", "LD_PRELOAD=x")
+    settings = ("NCCL_IB_DISABLE=0", "NCCL_DEBUG=INFO", "NCCL_SOCKET_IFNAME=ib0", "LD_PRELOAD=x")
 
-    chosen = network.network_settings("127.0.0.1", "Standard_NC40ads_H100_v5", asked)
+    chosen = network.network_settings("127.0.0.1", "Standard_NC40ads_H100_v5", settings)
 
     assert (chosen["NCCL_IB_DISABLE"], chosen["NCCL_DEBUG"]) == ("0", "INFO")
     assert chosen["NCCL_SOCKET_IFNAME"].startswith("=")
@@ -67,9 +67,9 @@ def test_a_node_tells_its_rdma_devices_beside_what_was_chosen(tmp_path: Path) ->
     for name in ("mlx5_ib1", "mlx5_an0", "mlx5_ib0"):
         (tmp_path / name).mkdir()
 
-    told = network.network_report("127.0.0.1", "Standard_ND96isr_H200_v5", tmp_path)
+    report = network.network_report("127.0.0.1", "Standard_ND96isr_H200_v5", tmp_path)
 
-    assert {"NCCL_IB_HCA=mlx5_ib", "rdma_devices=mlx5_an0,mlx5_ib0,mlx5_ib1"} <= set(told)
+    assert {"NCCL_IB_HCA=mlx5_ib", "rdma_devices=mlx5_an0,mlx5_ib0,mlx5_ib1"} <= set(report)
 
 
 CPU = torch.device("cpu")
@@ -78,17 +78,21 @@ TWO_BY_TWO = replace(GENERATION, processes_per_node=2)
 FOLDER = RunDir(Path("/nowhere"))
 
 
-def rank_of_four(rank: int, folder: Path, expected: ExpectedBandwidth, answer: Connection) -> None:
+def rank_of_four(
+    rank: int, folder: Path, expected: ExpectedBandwidth, connection: Connection
+) -> None:
     """Be one of two ranks on one of two machines; answers what came of it."""
     torch.set_num_threads(1)
     store = dist.FileStore(str(folder / "store"), 4)
     dist.init_process_group("gloo", store=store, rank=rank, world_size=4)
     before = torch.get_rng_state()
     try:
-        said = require_bandwidth(RunDir(folder / f"machine-{rank // 2}"), TWO_BY_TWO, CPU, expected)
+        message = require_bandwidth(
+            RunDir(folder / f"machine-{rank // 2}"), TWO_BY_TWO, CPU, expected
+        )
     except SlowMachineError as e:
-        said = f"slow: {e}"
-    answer.send((said, torch.equal(before, torch.get_rng_state())))
+        message = f"slow: {e}"
+    connection.send((message, torch.equal(before, torch.get_rng_state())))
 
 
 def world_of_four(folder: Path, expected: ExpectedBandwidth) -> list[tuple[str, bool]]:
@@ -118,9 +122,9 @@ def test_without_a_usual_speed_any_will_do_and_no_random_number_is_drawn(tmp_pat
 def test_a_slow_machine_is_named_to_its_supervisor_and_every_rank_ends(tmp_path: Path) -> None:
     ends = world_of_four(tmp_path, ExpectedBandwidth(inside=NEVER))
 
-    assert [said.partition(":")[0] for said, _ in ends] == ["slow"] * 4
-    told = RunDir(tmp_path / "machine-1").unhealthy(2).read_text()
-    assert told.endswith("GB/s, 1000000000 are usual: an NVLink may be down")
+    assert [message.partition(":")[0] for message, _ in ends] == ["slow"] * 4
+    reported = RunDir(tmp_path / "machine-1").unhealthy(2).read_text()
+    assert reported.endswith("GB/s, 1000000000 are usual: an NVLink may be down")
 
 
 def test_machines_that_are_slow_to_each_other_are_told_the_user_on_every_rank(
@@ -128,7 +132,7 @@ def test_machines_that_are_slow_to_each_other_are_told_the_user_on_every_rank(
 ) -> None:
     ends = world_of_four(tmp_path, ExpectedBandwidth(between=NEVER))
 
-    assert all(said.startswith("All-reduce between the job's machines") for said, _ in ends)
+    assert all(message.startswith("All-reduce between the job's machines") for message, _ in ends)
 
 
 @pytest.mark.usefixtures("world_of_one")

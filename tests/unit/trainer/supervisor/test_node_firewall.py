@@ -107,11 +107,11 @@ async def test_a_firewall_that_refuses_keeps_the_ranks_from_starting(watched: Pa
 
 
 async def test_a_hook_that_starts_again_is_waited_for(machine: Path) -> None:
-    asked = asyncio.create_task(admit_members(GENERATION, machine / "door"))
+    admission = asyncio.create_task(admit_members(GENERATION, machine / "door"))
     await asyncio.sleep(0)
 
     with _hook(machine):
-        await asked
+        await admission
 
     assert (machine / "door" / "applied").read_text() == "3 10.1.0.4 10.1.0.5\n"
 
@@ -135,5 +135,5 @@ def _environment(machine: Path) -> dict[str, str]:
 
 def _admitted(machine: Path) -> list[str]:
     lines = (machine / "calls").read_text().splitlines()
-    last = len(lines) - lines[::-1].index("ip6tables --wait 30 -I INPUT 1 -j REKINDLE-IN")
-    return lines[last:]
+    last_insert = len(lines) - lines[::-1].index("ip6tables --wait 30 -I INPUT 1 -j REKINDLE-IN")
+    return lines[last_insert:]

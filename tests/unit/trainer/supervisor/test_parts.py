@@ -74,14 +74,14 @@ class TestReports:
         reports.record_gpus(GpuReading(errors=GpuErrors(corrected=5)))
         first = reports.next_payload()
         reports.record_gpus(GpuReading(errors=GpuErrors(corrected=7, fatal_xids=1)))
-        again = reports.next_payload()  # the first was not answered
-        reports.mark_delivered(again)
+        repeated = reports.next_payload()  # the first was not answered
+        reports.mark_delivered(repeated)
         reports.record_gpus(GpuReading())  # the driver does not answer
         quiet = reports.next_payload()
         reports.record_gpus(GpuReading(errors=GpuErrors(corrected=8, fatal_xids=1)))
 
         assert first.gpu_errors == GpuErrors(corrected=5)
-        assert again.gpu_errors == GpuErrors(corrected=7, fatal_xids=1)
+        assert repeated.gpu_errors == GpuErrors(corrected=7, fatal_xids=1)
         assert quiet.gpu_errors is None
         assert reports.next_payload().gpu_errors == GpuErrors(corrected=1)
 
@@ -107,8 +107,8 @@ class TestReports:
         reports.end_all_troubles(9.0)
         RunFileFollower(RunDir(tmp_path), reports, NodeClock(), lambda at: at).report_news()
 
-        told = [(t.kind, t.since, t.until) for t in reports.next_payload().troubles]
-        assert told == [("disk", 5.0, 0.0), ("disk", 5.0, 9.0)]
+        troubles = [(t.kind, t.since, t.until) for t in reports.next_payload().troubles]
+        assert troubles == [("disk", 5.0, 0.0), ("disk", 5.0, 9.0)]
 
 
 class TestTails:
@@ -128,8 +128,8 @@ class TestTails:
             Journal(folder, ME).warn("spike", text)
             follower.report_news()
 
-        told = [(t.kind, t.message) for t in reports.next_payload().troubles]
-        assert told == [("training", "the loss jumps")]
+        troubles = [(t.kind, t.message) for t in reports.next_payload().troubles]
+        assert troubles == [("training", "the loss jumps")]
 
     def test_a_line_that_makes_no_sense_is_left_out(self, tmp_path: Path) -> None:
         folder, reports = RunDir(tmp_path), HeartbeatReports()
@@ -172,10 +172,10 @@ class TestPorts:
         port = free_port("127.0.0.1")
 
         assert free_port("127.0.0.1", port) == port
-        with socket.socket() as taken:
-            taken.bind(("127.0.0.1", 0))
+        with socket.socket() as listener:
+            listener.bind(("127.0.0.1", 0))
 
-            assert free_port("127.0.0.1", taken.getsockname()[1]) != taken.getsockname()[1]
+            assert free_port("127.0.0.1", listener.getsockname()[1]) != listener.getsockname()[1]
 
     def test_an_address_of_another_machine_is_called_so(self) -> None:
         with pytest.raises(OSError, match=r"192\.0\.2\.1"):
@@ -205,18 +205,20 @@ class TestOutbox:
 
 
 class TestMemory:
-    @pytest.mark.parametrize("rest", ["{", '{"epoch": "three"}'])
-    def test_a_memory_that_was_lost_is_no_reason_to_crash(self, tmp_path: Path, rest: str) -> None:
-        (tmp_path / "node.json").write_text(rest)
+    @pytest.mark.parametrize("content", ["{", '{"epoch": "three"}'])
+    def test_a_memory_that_was_lost_is_no_reason_to_crash(
+        self, tmp_path: Path, content: str
+    ) -> None:
+        (tmp_path / "node.json").write_text(content)
 
         assert NodeController(tmp_path).node == NodeState()
 
 
 class TestPatience:
     def test_an_outage_begins_when_nothing_comes_any_more(self) -> None:
-        at, came = [0.0], [0]
-        enough = StopOnStandstill(lambda: came[0], lambda: at[0], 300.0)
-        at[0], came[0] = 5000.0, 70_000  # a base model, and then a hiccup
+        at, received = [0.0], [0]
+        enough = StopOnStandstill(lambda: received[0], lambda: at[0], 300.0)
+        at[0], received[0] = 5000.0, 70_000  # a base model, and then a hiccup
         assert not enough()
         at[0] = 5300.0
         assert not enough()
@@ -225,12 +227,12 @@ class TestPatience:
         assert enough()
 
     def test_a_file_that_comes_to_the_same_place_again_is_no_news(self) -> None:
-        at, came = [0.0], [40_000]
-        enough = StopOnStandstill(lambda: came[0], lambda: at[0], 300.0)
-        came[0] = 0  # begun again
+        at, received = [0.0], [40_000]
+        enough = StopOnStandstill(lambda: received[0], lambda: at[0], 300.0)
+        received[0] = 0  # begun again
         at[0] = 200.0
         assert not enough()
-        at[0], came[0] = 301.0, 40_000
+        at[0], received[0] = 301.0, 40_000
 
         assert enough()
 

@@ -51,7 +51,7 @@ SAVE, KILL = StopRequest.SAVE, StopRequest.KILL
 
 
 @pytest.mark.parametrize(
-    ("notice", "ended_well", "asked", "is_over", "seconds"),
+    ("notice", "ended_well", "stop_request", "is_over", "seconds"),
     [
         pytest.param(None, None, SAVE, killed, 120.0, id="two minutes for a save"),
         pytest.param(30.0, None, SAVE, killed, 25.0, id="kill 5 s before an eviction"),
@@ -68,7 +68,7 @@ def test_a_limit_is_reached_after_its_seconds(
     time: Time,
     notice: float | None,
     ended_well: bool | None,
-    asked: StopRequest | None,
+    stop_request: StopRequest | None,
     is_over: Callable[[StopRequests, float], bool],
     seconds: float,
 ) -> None:
@@ -77,8 +77,8 @@ def test_a_limit_is_reached_after_its_seconds(
         requests.set_machine_deadline(notice)
     if ended_well is not None:
         requests.record_trainer_end(ended_well=ended_well)
-    if asked is not None:
-        requests.request(asked)
+    if stop_request is not None:
+        requests.request(stop_request)
     time.at = since + seconds - 0.125
     before = is_over(requests, since)
     time.at = since + seconds
@@ -124,8 +124,8 @@ def test_stop_by_follows_the_answer_to_the_newest_request(
     answers: list[tuple[float, float, float]], passes_at: float
 ) -> None:
     deadline = StopDeadline()
-    for sent, now, stop_by in answers:
-        deadline.extend(sent=sent, now=now, stop_by=stop_by)
+    for sent_at, now, stop_by in answers:
+        deadline.extend(sent=sent_at, now=now, stop_by=stop_by)
 
     assert not deadline.has_passed(passes_at - 0.125)
     assert deadline.has_passed(passes_at)

@@ -74,18 +74,18 @@ def test_rows_whose_answers_lie_beyond_the_bound_are_scored_on_their_other_token
 
 
 def test_differences_that_cancel_in_the_mean_are_seen() -> None:
-    ours, theirs = [[1.0, 3.0]], [[3.0, 1.0]]
+    first_losses, second_losses = [[1.0, 3.0]], [[3.0, 1.0]]
 
-    assert mean_loss(ours, [], SPEC) == mean_loss(theirs, [], SPEC)
-    assert mean_difference(ours, theirs) == 2.0
+    assert mean_loss(first_losses, [], SPEC) == mean_loss(second_losses, [], SPEC)
+    assert mean_difference(first_losses, second_losses) == 2.0
 
 
 def test_what_is_not_a_number_never_agrees() -> None:
     assert mean_difference([[float("nan")]], [[1.0]]) is None
-    found = Comparison(
+    comparison = Comparison(
         what="model", against="trainer", loss=None, expected=1.0, difference=None, tolerance=1.0
     )
-    assert not found.agrees
+    assert not comparison.agrees
 
 
 @pytest.mark.parametrize(
@@ -125,29 +125,32 @@ ROW = VerificationRow(number=0, ids=(1, 2), trained=(False, True), length=2)
 
 def test_without_a_row_nothing_is_verified(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
-    found = run_verification(rundir, expected(rundir, ()))
+    verification = run_verification(rundir, expected(rundir, ()))
 
-    assert (found.status, found.reason) == (NOT_VERIFIED, "rows.jsonl has no row to score")
+    assert (verification.status, verification.reason) == (
+        NOT_VERIFIED,
+        "rows.jsonl has no row to score",
+    )
 
 
 def test_a_verification_that_takes_too_long_is_given_up(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)
-    found = run_verification(rundir, expected(rundir, (ROW,)), limit=0.01)
+    verification = run_verification(rundir, expected(rundir, (ROW,)), limit=0.01)
 
-    assert found.status == NOT_VERIFIED
-    assert "it took longer than 0 seconds" in found.reason
+    assert verification.status == NOT_VERIFIED
+    assert "it took longer than 0 seconds" in verification.reason
 
 
 def test_a_process_that_ends_without_a_result_verifies_nothing(tmp_path: Path) -> None:
     rundir = RunDir(tmp_path)  # without a run spec
-    found = run_verification(rundir, expected(rundir, (ROW,)))
+    verification = run_verification(rundir, expected(rundir, (ROW,)))
 
-    assert found.status == NOT_VERIFIED
-    assert found.reason == "the verifying process ended with status 1 and no result"
+    assert verification.status == NOT_VERIFIED
+    assert verification.reason == "the verifying process ended with status 1 and no result"
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "told"),
+    ("before", "after", "expected"),
     [
         (2.0, 1.9, ""),
         (2.0, 2.0, "its loss is 2.0000, before the first step it was 2.0000"),
@@ -158,15 +161,15 @@ def test_a_process_that_ends_without_a_result_verifies_nothing(tmp_path: Path) -
     ],
 )
 def test_a_tuned_model_that_is_no_better_than_its_base_is_told(
-    before: float | None, after: float | None, told: str
+    before: float | None, after: float | None, expected: str
 ) -> None:
     state = TrainingState(
         step=12, metrics=replace(METRICS, valid_loss=after), valid_loss_before=before
     )
 
-    text = no_better_message(state, graded="reward" in told)
+    text = no_better_message(state, graded="reward" in expected)
 
-    assert (told in text) if told else text == ""
+    assert (expected in text) if expected else text == ""
 
 
 class _Engine:
