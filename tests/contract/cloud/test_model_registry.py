@@ -37,9 +37,9 @@ async def place(request: pytest.FixtureRequest) -> AsyncIterator[Registry]:
     if request.param == "fake":
         yield _fake()
         return
-    registry = _emulated(request.getfixturevalue("azure"))
-    yield registry
-    await registry.seam.close()
+    models = _emulated(request.getfixturevalue("azure"))
+    yield models
+    await models.seam.close()
 
 
 def _fake() -> Registry:

@@ -38,7 +38,7 @@ def admissions(world: World, **members: Any) -> Admissions:  # noqa: ANN401 - me
 def limit_projects(world: World, default_quota: ProjectQuota) -> Admissions:
     """Every project may hold so much."""
     world.jobs = replace(world.jobs, default_quota=default_quota)
-    return admissions(world, usual=default_quota)
+    return admissions(world, default_quota=default_quota)
 
 
 async def submit_job(world: World, **infrastructure: Any) -> str:  # noqa: ANN401
@@ -75,7 +75,7 @@ async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) ->
     jobs = [str((await world.submit())["id"]) for _ in range(6)]
     await world.jobs.run_once()  # all are validated
     steps = [replace(world.jobs, default_quota=default_quota) for _ in range(3)]
-    queues = [admissions(world, usual=default_quota) for _ in range(3)]
+    queues = [admissions(world, default_quota=default_quota) for _ in range(3)]
     for _ in range(3):
         world.clock.advance(seconds=15)
         await asyncio.gather(*(s.run_once() for s in steps), *(q.run_once() for q in queues))
@@ -265,7 +265,7 @@ async def test_a_job_that_waits_for_cores_shows_when_they_are_forecast_to_be_fre
 
 
 async def test_a_turn_that_its_replica_left_is_taken_by_another(world: World) -> None:
-    dead, alive = limit_projects(world, ONE), admissions(world, usual=ONE)
+    dead, alive = limit_projects(world, ONE), admissions(world, default_quota=ONE)
     first, second = await submit_job(world), await submit_job(world)
     await dead.run_once()
     await world.call("POST", f"{JOBS}/{first}/cancel")

@@ -223,7 +223,7 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
         before = {node["nodeId"] for node in await listed(inside)}
         assert await order(inside, "preempt", job="a", nodes=1) == 200
         await inside.pass_time(1)
-        preempted = [n for n in await listed(inside) if n["nodeState"] == "preempted"]
+        evicted = [n for n in await listed(inside) if n["nodeState"] == "preempted"]
         statuses = []
         for _ in range(12):
             statuses.append(await ml.status(inside, "a"))
@@ -232,11 +232,11 @@ async def test_a_job_that_lost_one_node_queues_and_starts_again_under_its_name(
         warnings = (await inside.arm.get(f"{HISTORY}/runs/a/details")).json()["warnings"]
 
     assert [warning["source"] for warning in warnings] == ["AzureMLCompute"]
-    assert len(preempted) == 1
-    assert preempted[0]["nodeId"] in before
+    assert len(evicted) == 1
+    assert evicted[0]["nodeId"] in before
     assert list(dict.fromkeys(statuses)) == ["Queued", "Starting", "Running"]
     assert [(n["nodeState"], n["runId"]) for n in after] == [("running", "a")] * 2
-    assert preempted[0]["nodeId"] not in {n["nodeId"] for n in after}
+    assert evicted[0]["nodeId"] not in {n["nodeId"] for n in after}
 
 
 @pytest.mark.parametrize(
