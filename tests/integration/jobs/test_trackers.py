@@ -247,11 +247,11 @@ async def model_events(world: World, job: dict[str, Any]) -> list[str]:
 
 async def test_a_final_model_is_registered_once_with_where_it_comes_from(world: World) -> None:
     job = await make_model(registering(world), register_model=True)
-    registry = FakeRegistry()
-    rounds = [await registrations(world, registry).run_once() for _ in "ab"]
+    azure_models = FakeRegistry()
+    rounds = [await registrations(world, azure_models).run_once() for _ in "ab"]
     view = await world.job(job["id"])
 
-    (model,) = registry.models.values()
+    (model,) = azure_models.models.values()
     step = str(job["result"]["step"])
     assert rounds == [[job["id"]], []]
     assert model.url.endswith(f"/{job['id']}/{job['result']['path']}")
