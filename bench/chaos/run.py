@@ -281,7 +281,7 @@ class Chaos:
         )
         open_rows: LiteralString = "select job_id from ledger where ended_at is null"
         queries: dict[str, LiteralString] = {
-            "told twice": duplicate_events,
+            "reported twice": duplicate_events,
             "billed for ever": open_rows,
         }
         rows = {fault: await self.rows(query) for fault, query in queries.items()}

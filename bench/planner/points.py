@@ -217,7 +217,7 @@ def _batch(row: Row, gpus: int, *, split: bool) -> tuple[int, int]:
     accumulation = int(_number(row, "grad_accum", 1.0))
     micro_batch = _number(row, "micro_batch", global_batch / gpus / accumulation)
     if micro_batch < 1:
-        raise Unfit("no micro-batch is told")
+        raise Unfit("no micro-batch is given")
     return int(micro_batch), accumulation
 
 
@@ -252,5 +252,5 @@ def _number(row: Row, name: str, default: float | None = None) -> float:
             raise Unfit(f"its {name} is no number above zero")
         return number
     if default is None:
-        raise Unfit(f"no {name} is told")
+        raise Unfit(f"no {name} is given")
     return default

@@ -1,7 +1,7 @@
 """Spot price and eviction band, as they follow from traces.
 
-How Azure makes its prices is not told. Here: what the catalog asks when nothing is scarce, what
-on-demand costs when nothing is left, and in between by the square of the scarcity of the day
+Azure does not publish how it sets prices. Here: the catalog's price when nothing is scarce, the
+on-demand price when nothing is left, and in between by the square of the scarcity of the day
 before, so that a price stands for a day and nothing in the future is needed.
 """
 

@@ -1,7 +1,7 @@
 """Boot diagnostics: URLs with a SAS of what a VM printed to its serial console, and the log behind.
 
 The log is the VM's console. Without boot diagnostics Azure answers 409 (Azure/ARO-HCP, admin
-server: serial console); a URL lives 1 to 1440 minutes, 120 if not told (azure-rest-api-specs).
+server: serial console); a URL lives 1 to 1440 minutes, 120 by default (azure-rest-api-specs).
 """
 
 import hashlib

@@ -197,29 +197,31 @@ def _confirm(action: _Action, selected: list[Json]) -> None:
 
 def _request_one(cli: Cli, action: _Action, job: Json) -> Json:
     """Request the action for one job and return its result; raise ServiceUnreachable."""
-    result = {"id": job["id"], "project": job.get("project"), "result": "told", "why": None}
+    result = {"id": job["id"], "project": job.get("project"), "result": "requested", "why": None}
     try:
         cli.client.post(f"{JOBS}/{job['id']}/{action.name}")
     except ServiceUnreachable:
         raise
     except CliError as error:
         has_ended = action is _PAUSE and error.code == _ALREADY_ENDED
-        result |= {"result": "over" if has_ended else "failed", "why": error.message}
+        result |= {"result": "ended" if has_ended else "failed", "why": error.message}
     return result
 
 
 def _result_line(action: _Action, result: Json) -> str:
     where = f" of {formats.printable_line(result['project'])}" if result["project"] else ""
     request = f"asked to {action.name}"
-    outcome = {"told": request, "over": "has already ended", "failed": f"could not be {request}"}[
-        result["result"]
-    ]
+    outcome = {
+        "requested": request,
+        "ended": "has already ended",
+        "failed": f"could not be {request}",
+    }[result["result"]]
     why = f": {result['why']}" if result["why"] else ""
     return f"{result['id']}{where}: {outcome}{why}"
 
 
 def _summary(action: _Action, results: Iterable[Json]) -> str:
     counts = Counter(result["result"] for result in results)
-    ended = f"; {counts['over']:,} had already ended" if counts["over"] else ""
+    ended = f"; {counts['ended']:,} had already ended" if counts["ended"] else ""
     failed = f"; {counts['failed']:,} failed" if counts["failed"] else ""
-    return f"{formats.count(counts['told'], 'job')} asked to {action.name}{ended}{failed}."
+    return f"{formats.count(counts['requested'], 'job')} asked to {action.name}{ended}{failed}."

@@ -26,7 +26,7 @@ _PLAIN_COLUMNS = [name for name in NodeRecord.__dataclass_fields__ if name not i
 RECORD_COLUMNS = [nodes.c[name] for name in ("id", "heard_at", "registered_at", *_PLAIN_COLUMNS)]
 
 _DIRECT = text("""
-with told as (
+with notified as (
   update nodes n
   set directive_seq = g.seq, directive_kind = g.kind, directive_number = g.number
   from unnest(
@@ -34,7 +34,7 @@ with told as (
   ) as g (id, seq, kind, number)
   where n.id = g.id returning n.id
 )
-select pg_notify(:channel, 'node:' || id) from told
+select pg_notify(:channel, 'node:' || id) from notified
 """)  # ends the long polls of these nodes
 
 

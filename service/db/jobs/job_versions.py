@@ -11,11 +11,11 @@ from service.db.core import locks, notify
 from service.db.schema.tables import jobs
 
 _RAISE_TEMPLATE = """
-with told as (
+with notified as (
   update jobs set version = version + 1, updated_at = greatest(updated_at, :now) {more}
   where id = any(:ids) returning id
 )
-select pg_notify(:channel, 'job:' || id) from told
+select pg_notify(:channel, 'job:' || id) from notified
 """
 KIND = "job"  # of the topics
 _RAISE = text(_RAISE_TEMPLATE.format(more=""))

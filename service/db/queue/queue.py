@@ -68,11 +68,11 @@ from unnest(cast(:ids as text[]), cast(:regions as text[]), cast(:cores as int[]
 where q.job_id = t.job_id and q.waits_since is not null
 """)
 _RAISE_VERSIONS = text("""
-with told as (
+with notified as (
   update jobs set version = version + 1, updated_at = greatest(updated_at, :now)
   where id = any(cast(:ids as text[])) returning id
 )
-select pg_notify(:channel, 'job:' || id) from told
+select pg_notify(:channel, 'job:' || id) from notified
 """)
 
 

@@ -16,7 +16,7 @@ from service.domain.money.cost import CURRENCY, cents, cost_of
 
 THRESHOLDS = (50, 75, 90)  # per cent of the cap that are announced to the user
 PROJECT_BUDGET = "project's budget"  # an `exhausted_message` about one begins so
-CAP_PASSED = 101  # told as well: the allowance was not enough
+CAP_PASSED = 101  # announced as well: the allowance was not enough
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -274,7 +274,7 @@ def _candidate(
     down_at = history.last_unavailable.get(option.offering)
     granted_since = history.granted_since.get(option.offering)
     signs = [since for since in (state.likely_since, granted_since) if since is not None]
-    band = history.bands.get(option.offering)  # None: Azure told none; the plan's rate holds
+    band = history.bands.get(option.offering)  # None: Azure reported none; the plan's rate holds
     planned = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
     return Candidate(
         offering=option.offering,

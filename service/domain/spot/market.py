@@ -70,7 +70,7 @@ class EvictionPrior:
 def eviction_prior(report: ReportedBand | None, default: float) -> EvictionPrior:
     """Return the last band that Azure reported, however old; else the setting."""
     if report is None:
-        source = f"REKINDLE_HAZARD_PER_HOUR, {default:g}: Azure has told no eviction rate"
+        source = f"REKINDLE_HAZARD_PER_HOUR, {default:g}: Azure has reported no eviction rate"
         return EvictionPrior(per_hour=default, source=source)
     date_text = f"{report.seen_at:%Y-%m-%d}"
     source = f"Azure's eviction rate of {date_text}, {report.band.as_phrase} of machines an hour"

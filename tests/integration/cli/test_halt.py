@@ -75,7 +75,7 @@ async def test_all_that_is_not_over_is_paused_and_taken_up_again(shell: Shell) -
     assert job_phases[0] == "done"
     assert set(job_phases[1:]) <= {"pausing", "paused"}
     assert {row["id"] for row in resumed.json["data"]} == set(jobs[1:])
-    assert {row["result"] for row in resumed.json["data"]} == {"told"}
+    assert {row["result"] for row in resumed.json["data"]} == {"requested"}
     assert not {"pausing", "paused"} & set(await phases(shell.world, *jobs))
     assert await phases(other_world, other_job) == ["provisioning"]
 

@@ -69,7 +69,7 @@ async def test_a_machine_without_nvidia_smi_is_unhealthy_in_plain_words(tmp_path
             "nvidia-smi -q -x failed with status 255: Unable to determine the device handle for"
             " GPU0001:00:00.0: Unknown Error",
         ),
-        ("", "exit 1", "nvidia-smi -q -x failed with status 1: no reason told"),
+        ("", "exit 1", "nvidia-smi -q -x failed with status 1: no reason given"),
         ("\0\xff", "", "the report of nvidia-smi is no XML: "),
         ("", "exec head -c 10000000 /dev/zero", "nvidia-smi -q -x printed more than 4 MiB"),
     ],

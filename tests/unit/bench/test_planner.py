@@ -90,7 +90,7 @@ def test_memory_is_asked_for_one_gpu_of_those_that_were_summed(tmp_path: Path) -
         ({"method": "RLHF-PPO step3"}, "no plain training step"),
         ({"gpu": "V100-32GB"}, "no training was measured on such GPUs"),
         ({"gpu": ""}, "not named"),
-        ({"layers": ""}, "no layers is told"),
+        ({"layers": ""}, "no layers is given"),
         ({"hidden": "wide"}, "no number"),
         ({"gpus": "0"}, "no number above zero"),
         ({"act_ckpt": ""}, "recomputed"),

@@ -110,7 +110,7 @@ def test_the_last_band_that_was_told_is_the_prior_whatever_its_age_or_else_the_s
 
     setting = eviction_prior(None, 0.05)
     assert setting.per_hour == 0.05
-    assert setting.source == "REKINDLE_HAZARD_PER_HOUR, 0.05: Azure has told no eviction rate"
+    assert setting.source == "REKINDLE_HAZARD_PER_HOUR, 0.05: Azure has reported no eviction rate"
 
 
 def test_a_higher_band_means_more_evictions_at_every_age() -> None:

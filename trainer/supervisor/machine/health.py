@@ -141,7 +141,9 @@ class HealthCheck:
             await _kill_process(process)
         if status:
             why = (
-                STATUSES.get(status) or output.strip().rpartition("\n")[2][:200] or "no reason told"
+                STATUSES.get(status)
+                or output.strip().rpartition("\n")[2][:200]
+                or "no reason given"
             )
             raise NoAnswerError(f"{command} failed with status {status}: {why}")
         return output
