@@ -21,13 +21,13 @@ DESCRIPTION = (
 
 
 def parser() -> argparse.ArgumentParser:
-    """Everything that can be said."""
-    command_line = argparse.ArgumentParser(
+    """Return the parser of the command line."""
+    argument_parser = argparse.ArgumentParser(
         prog="python -m emulator",
         usage="python -m emulator --state DIR --arm-port PORT --metadata-port PORT [OPTION ...]",
         description=DESCRIPTION,
     )
-    add = command_line.add_argument
+    add = argument_parser.add_argument
     add(
         "--state", type=Path, required=True, metavar="DIR", help="holds everything; made if need be"
     )
@@ -40,10 +40,10 @@ def parser() -> argparse.ArgumentParser:
         help="of the metadata service and of /_emulator by plain http; 0 picks a free one",
     )
     add("--reachable-as", metavar="NAME", default="", help="let other machines in, under this name")
-    _add_azure(command_line)
-    _add_time(command_line)
-    _add_machines(command_line)
-    return command_line
+    _add_azure(argument_parser)
+    _add_time(argument_parser)
+    _add_machines(argument_parser)
+    return argument_parser
 
 
 def _add_azure(parser: argparse.ArgumentParser) -> None:

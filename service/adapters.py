@@ -84,7 +84,7 @@ async def join_adapters(
     """Open the database and join it with these adapters; close all of them at the end."""
     url = settings.database_url.get_secret_value()
     market, bills = market_and_bills or (FakeMarket(), FakeBills())
-    adapters = Adapters(
+    parts = Adapters(
         now=now,
         engine=engine or make_engine(url),
         cloud=cloud,
@@ -98,28 +98,22 @@ async def join_adapters(
         registry=azure_access.models(settings),
         trackers=azure_access.trackers(settings, store),
     )
-    listening = asyncio.create_task(adapters.listener.run())
+    listening = asyncio.create_task(parts.listener.run())
     try:
-        yield adapters
+        yield parts
     finally:
         listening.cancel()
         with contextlib.suppress(asyncio.CancelledError):
             await listening
-        for account in adapters.regional.values():
+        for account in parts.regional.values():
             await account.close()
-        for adapter in (
-            adapters.cloud,
-            adapters.store,
-            adapters.prices,
-            adapters.market,
-            adapters.bills,
-        ):
-            await adapter.close()
-        for tracker in adapters.trackers.values():
+        for part in (parts.cloud, parts.store, parts.prices, parts.market, parts.bills):
+            await part.close()
+        for tracker in parts.trackers.values():
             await tracker.close()
-        if adapters.registry:
-            await adapters.registry.close()
-        await adapters.engine.dispose()
+        if parts.registry:
+            await parts.registry.close()
+        await parts.engine.dispose()
 
 
 OpenAdapters = Callable[[Settings, Clock], AbstractAsyncContextManager[Adapters]]

@@ -51,7 +51,7 @@ class SetupCheck:
         return f"{verdict} {self.name}: {self.found}" + (self.remedy and f"\n      {self.remedy}")
 
 
-class _Places(BaseSettings):
+class _EndpointSettings(BaseSettings):
     """Settings that can be checked even if others are invalid."""
 
     model_config = SettingsConfigDict(env_prefix="REKINDLE_", extra="ignore")
@@ -74,7 +74,7 @@ async def run_checks(
     else:
         yield SetupCheck("settings", "all are good")
         accounts = {f"storage of {r}": a for r, a in settings.region_storage.items()}
-    endpoints = _Places()
+    endpoints = _EndpointSettings()
     if url := endpoints.database_url.get_secret_value():
         yield await _database(url, schema, wall)
     if endpoints.storage.get_secret_value():

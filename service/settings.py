@@ -328,15 +328,11 @@ def _offering(text: str) -> Offering:
     region, *suffixes = location.split(":")
     if not (size and at and region):
         raise ValueError(f"{text!r} is no offering: write SIZE@REGION or SIZE@REGION:on_demand")
-    capacity_types = [suffix for suffix in suffixes if suffix in list(CapacityType)]
+    types = [suffix for suffix in suffixes if suffix in list(CapacityType)]
     engines = [suffix for suffix in suffixes if suffix in list(Engine)]
     clusters = [suffix for suffix in suffixes if re.fullmatch(r"azureml=[A-Za-z0-9-]+", suffix)]
     engines += [Engine.AZUREML for _ in clusters]
-    if (
-        len(capacity_types) > 1
-        or len(engines) > 1
-        or len(capacity_types) + len(engines) < len(suffixes)
-    ):
+    if len(types) > 1 or len(engines) > 1 or len(types) + len(engines) < len(suffixes):
         raise ValueError(
             f"{text!r} ends in :{':'.join(suffixes)}: write :spot or :on_demand, or neither,"
             " and :azureml for a cluster in the Azure ML workspace, or :azureml=NAME for that one"
@@ -344,7 +340,7 @@ def _offering(text: str) -> Offering:
     return Offering(
         region=region,
         vm_size=size,
-        capacity_type=CapacityType(*capacity_types or [CapacityType.SPOT]),
+        capacity_type=CapacityType(*types or [CapacityType.SPOT]),
         engine=Engine(*engines or [Engine.SCALE_SET]),
         cluster=clusters[0].partition("=")[2] if clusters else "",
     )

@@ -43,14 +43,8 @@ class _CountingFilter(logging.Filter):
 
 def set_up(level: str = "INFO") -> None:
     """Send every log line of the process to stderr, from this level on."""
-    for level_number in (
-        logging.DEBUG,
-        logging.INFO,
-        logging.WARNING,
-        logging.ERROR,
-        logging.CRITICAL,
-    ):
-        logging.addLevelName(level_number, logging.getLevelName(level_number).lower())
+    for number in (logging.DEBUG, logging.INFO, logging.WARNING, logging.ERROR, logging.CRITICAL):
+        logging.addLevelName(number, logging.getLevelName(number).lower())
     handler = logging.StreamHandler(sys.stderr)
     field_names = [name for name in _MEMBERS if name != "exc_info"]
     handler.setFormatter(JsonFormatter(field_names, rename_fields=_MEMBERS, json_default=str))

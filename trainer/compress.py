@@ -101,7 +101,7 @@ def compress_model(
     after = _write(model, staging, report, kind, batches)
     done = ReportedQuantization(
         to=kind,
-        made_with=_quantizer(kind),
+        made_with=_library_version(kind),
         bytes=weight_bytes(staging),
         rows=len(batches),
         loss_before=before,
@@ -166,7 +166,7 @@ def _weights_text(kind: str) -> str:
     return "weights of which half are zero (2:4)" if kind == SPARSE else f"weights in {kind}"
 
 
-def _quantizer(kind: str) -> str:
+def _library_version(kind: str) -> str:
     library = "torch" if kind == SPARSE else "bitsandbytes"
     return f"{library} {version(library)}"
 

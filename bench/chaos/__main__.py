@@ -69,9 +69,7 @@ async def _run(
     async with stack(SHAPE) as running, await run.connected(running) as database:
         victims = Victims(running, rng)
         try:
-            chaos = Chaos(
-                running, database, victims, rng, counted, print_progress, options.max_unfinished
-            )
+            chaos = Chaos(running, database, victims, rng, counted, print_progress, options.at_once)
             await chaos.run_jobs(options.jobs, options.every, options.limit)
             await chaos.client.aclose()
             for part, seconds in running.cpu().items():

@@ -42,7 +42,7 @@ async def measured(
     Args:
         per_way: Number of machines to lose in each way.
         silence: Seconds without a heartbeat until a node counts as lost.
-        say: Prints a line of progress.
+        print_line: Prints a line of progress.
     """
     os.environ["REKINDLE_SILENCE_SECONDS"] = str(silence)
     jobs = per_way * len(WAYS)

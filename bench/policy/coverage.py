@@ -121,20 +121,20 @@ class _RunningJob:
         )
         self.spread = rng.uniform(0.8, 1.6)
         mean_h = rng.lognormvariate(0, 0.5) / planned
-        self.median = math.log(mean_h) - self.spread**2 / 2
+        self.log_median = math.log(mean_h) - self.spread**2 / 2
         self.step_spread = rng.uniform(0.02, 0.5)  # relative standard deviation of step times
         self.done, self.seconds, self.evictions = 0.0, 0.0, 0
         self.waited = 0.0
         self.outage_probability = rng.uniform(0.3, 1.0)  # after an eviction
         self.outage = _lognormal_hours(rng, 1.0)
-        self.capacity_history = self._record_history()
+        self.capacity_history = self._draw_history()
         self._draw_hold()
 
     def _draw_hold(self) -> None:
-        self.hold_remaining = self.rng.lognormvariate(self.median, self.spread) * 3600
-        self.machines = self.rng.lognormvariate(0, 0.03)
+        self.hold_remaining = self.rng.lognormvariate(self.log_median, self.spread) * 3600
+        self.step_time_factor = self.rng.lognormvariate(0, 0.03)
 
-    def _record_history(self) -> CapacityHistory:
+    def _draw_history(self) -> CapacityHistory:
         """Return the capacity history that ten days of other jobs recorded."""
         hold = _lognormal_hours(self.rng, 1.5)
         _, past_outages = _history(hold, self.outage)
@@ -146,7 +146,7 @@ class _RunningJob:
     def live_until(self, done: float) -> None:
         """Simulate training, evictions and recoveries until ``done`` steps are done."""
         while self.done < done:
-            takes = (done - self.done) * self.step_s * self.machines
+            takes = (done - self.done) * self.step_s * self.step_time_factor
             takes *= max(self.rng.gauss(1, self.step_spread / math.sqrt(done - self.done)), 0.1)
             trains = min(takes, self.hold_remaining)
             self.done += (done - self.done) * trains / takes
@@ -169,7 +169,7 @@ class _RunningJob:
         """Return the observations so far: the last fifty step times, and the evictions."""
         sigma = math.sqrt(math.log(1 + self.step_spread**2))
         measured = sorted(
-            self.step_s * self.machines * self.rng.lognormvariate(-(sigma**2) / 2, sigma)
+            self.step_s * self.step_time_factor * self.rng.lognormvariate(-(sigma**2) / 2, sigma)
             for _ in range(50)
         )
         self.seconds_per_observed_step = statistics.median(measured)

@@ -182,11 +182,12 @@ def _line(book: Book, strike: Strike) -> str:
     reported = sum(s.is_printed for s in book.strikes)
     until = strike.back_at or strike.first_step_at
     seconds = "job ended" if until is None else f"{until - strike.at:5.1f} s"
-    loss = "" if strike.lost_steps is None else f"lost {strike.lost_steps} steps"
+    lost_text = "" if strike.lost_steps is None else f"lost {strike.lost_steps} steps"
     late = "" if strike.phase is strike.kill.phase else f" (planned: {strike.kill.phase})"
     where = f"{strike.job} at step {strike.step}"
     return (
-        f"{reported}/{book.kills} {strike.kind} in {strike.phase}{late}, {where}: {loss} {seconds}"
+        f"{reported}/{book.kills} {strike.kind} in {strike.phase}{late}, "
+        f"{where}: {lost_text} {seconds}"
     )
 
 

@@ -98,23 +98,23 @@ async def _during(
     running: ScaleStack, client: httpx.AsyncClient, name: str, attacks: list[Attack]
 ) -> tuple[str, str, float]:
     """Send the attacks; return the name, the statuses, and the longest wait of others in ms."""
-    is_over = asyncio.Event()
+    finished = asyncio.Event()
     readers = [
-        asyncio.create_task(_longest(running, "GET", "/livez", is_over)),
-        asyncio.create_task(_longest(running, "POST", "/internal/nodes/n/heartbeat", is_over)),
+        asyncio.create_task(_longest(running, "GET", "/livez", finished)),
+        asyncio.create_task(_longest(running, "POST", "/internal/nodes/n/heartbeat", finished)),
     ]
     answers = await asyncio.gather(*(attack(client) for attack in attacks))
-    is_over.set()
+    finished.set()
     waits = await asyncio.gather(*readers)
     codes = " ".join(str(answer.status_code) for answer in answers)
     return name, codes, round(1000 * max(waits), 1)
 
 
-async def _longest(running: ScaleStack, method: str, path: str, is_over: asyncio.Event) -> float:
+async def _longest(running: ScaleStack, method: str, path: str, finished: asyncio.Event) -> float:
     longest = 0.0
     async with running.api_client(TIMEOUT) as client:
         await client.get("/livez")  # opens the connection
-        while not is_over.is_set():
+        while not finished.is_set():
             start = time.perf_counter()
             await client.request(method, path)
             longest = max(longest, time.perf_counter() - start)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from emulator.aml.assets import COMPUTE, amend, of_type, private, properties, region
-from emulator.aml.nodes import free_nodes, hidden_set_name, nodes, set_of, target_nodes
+from emulator.aml.nodes import free_nodes, hidden_set_location, nodes, set_of, target_node_count
 from emulator.arm import operations
 from emulator.compute import scale_sets
 from emulator.compute.usages import check_quota
@@ -87,7 +87,7 @@ def _shrink(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: f
         for name, at in since.items()
         if now - at >= patience or living > int(scale["maxNodeCount"])
     ]
-    spare = max(living - target_nodes(fabric, compute), 0)
+    spare = max(living - target_node_count(fabric, compute), 0)
     removable = [*broken, *idle[:spare], *_replaced(fabric, compute)]
     if not removable:
         return False
@@ -107,12 +107,12 @@ def _replaced(fabric: Fabric, compute: ResourceRow) -> list[str]:
     members = nodes(fabric, compute)
     preempted = [n.instance.instance_id for n in members if n.instance.phase == "deallocated"]
     ready = sum(n.state in ("idle", "running") and n.is_present for n in members)
-    return preempted[max(target_nodes(fabric, compute) - ready, 0) :] if preempted else []
+    return preempted[max(target_node_count(fabric, compute) - ready, 0) :] if preempted else []
 
 
 def _grow(fabric: Fabric, compute: ResourceRow, scale_set: ScaleSetRow, now: float) -> bool:
     """Ask for the nodes that are missing."""
-    missing = target_nodes(fabric, compute) - sum(n.is_present for n in nodes(fabric, compute))
+    missing = target_node_count(fabric, compute) - sum(n.is_present for n in nodes(fabric, compute))
     busy = fabric.operations(scale_set.key, "put")
     if missing <= 0 or busy or now < float(private(compute)["retry_at"]):
         return False
@@ -145,7 +145,7 @@ def _make_set(fabric: Fabric, compute: ResourceRow, now: float) -> ScaleSetRow:
     # An evicted node is shown as preempted until another takes its place.
     spot: dict[str, Any] = {"priority": "Spot", "evictionPolicy": "Deallocate"}
     boot = f"#!/bin/sh\nexec {shlex.join([sys.executable, '-I', '-S', str(AGENT)])}\n"
-    group, name = hidden_set_name(compute)
+    group, name = hidden_set_location(compute)
     scale_set = ScaleSetRow(
         subscription=compute.subscription,
         group=group,

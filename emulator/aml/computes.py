@@ -205,7 +205,7 @@ def _body(fabric: Fabric, compute: ResourceRow) -> dict[str, Any]:
         "allocationStateTransitionTime": timestamp(facts["resized_at"]),
         # The preempted count, as in Batch; the one in the place of such a node does not.
         "currentNodeCount": min(len(members), int(inner["scaleSettings"]["maxNodeCount"])),
-        "targetNodeCount": nodes.target_nodes(fabric, compute),
+        "targetNodeCount": nodes.target_node_count(fabric, compute),
         "nodeStateCounts": counts,
         "errors": facts["errors"] or None,
     }

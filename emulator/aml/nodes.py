@@ -58,23 +58,23 @@ def free_nodes(fabric: Fabric, compute: ResourceRow) -> list[ClusterNode]:
     return [n for n in nodes(fabric, compute) if n.state == "idle"]
 
 
-def target_nodes(fabric: Fabric, compute: ResourceRow) -> int:
+def target_node_count(fabric: Fabric, compute: ResourceRow) -> int:
     """Return how many nodes the cluster wants, for its jobs and its minimum."""
     if compute.provisioning_state == "Deleting":
         return 0
     scale = properties(compute)["properties"]["scaleSettings"]
-    count = sum(needed_nodes(job) for job in jobs(fabric, compute))
+    count = sum(needed_node_count(job) for job in jobs(fabric, compute))
     return max(int(scale["minNodeCount"]), min(count, int(scale["maxNodeCount"])))
 
 
 def allocation_state(fabric: Fabric, compute: ResourceRow) -> str:
     """Return Steady, or Resizing while nodes come and go."""
     moving = any(n.state in ("preparing", "leaving") for n in nodes(fabric, compute))
-    short = sum(n.is_present for n in nodes(fabric, compute)) < target_nodes(fabric, compute)
+    short = sum(n.is_present for n in nodes(fabric, compute)) < target_node_count(fabric, compute)
     return "Resizing" if moving or short else "Steady"
 
 
-def hidden_set_name(compute: ResourceRow) -> tuple[str, str]:
+def hidden_set_location(compute: ResourceRow) -> tuple[str, str]:
     """Return group and name of the hidden set; they differ for a later compute of this name."""
     mark = str(private(compute)["guid"])[:8]
     return f"{GROUP}{mark}", f"{compute.name}-{mark}"
@@ -82,7 +82,7 @@ def hidden_set_name(compute: ResourceRow) -> tuple[str, str]:
 
 def set_of(fabric: Fabric, compute: ResourceRow) -> ScaleSetRow | None:
     """Return the hidden set behind a cluster, once there is one."""
-    key = scale_set_id(compute.subscription, *hidden_set_name(compute)).lower()
+    key = scale_set_id(compute.subscription, *hidden_set_location(compute)).lower()
     return fabric.state.scale_sets.get(key)
 
 
@@ -96,7 +96,7 @@ def jobs(fabric: Fabric, compute: ResourceRow) -> list[ResourceRow]:
     ]
 
 
-def needed_nodes(job: ResourceRow) -> int:
+def needed_node_count(job: ResourceRow) -> int:
     """Return how many nodes a job is to have; one that is being cancelled wants no others."""
     if properties(job)["status"] == "CancelRequested":
         return len(private(job)["nodes"])

@@ -37,7 +37,7 @@ def headers(request: Request, operation: OperationRow, kind: str) -> dict[str, s
     }
 
 
-def remove_due(fabric: Fabric, now: float) -> bool:
+def advance_deletions(fabric: Fabric, now: float) -> bool:
     """Bring every deletion one step further."""
     return any([_mark(fabric), _empty(fabric), _forget(fabric), _close(fabric, now)])
 

@@ -19,7 +19,7 @@ RUN = HISTORY + "/runs/{job}"
 def tend(fabric: Fabric, now: float) -> bool:
     """Carry jobs and clusters one step forward; what moved is looked at again at once."""
     moved = [
-        removal.remove_due(fabric, now),  # first: what is going gets nothing new
+        removal.advance_deletions(fabric, now),  # first: what is going gets nothing new
         runs.advance(fabric, now),
         clusters.tend(fabric, now),
     ]

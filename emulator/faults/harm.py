@@ -41,7 +41,7 @@ def read(folder: Path) -> Harm:
 
 
 def write(folder: Path, harm: Harm) -> None:
-    """Note it down; `tell` makes a VM that runs obey."""
+    """Store it; `notify_vm` makes a running VM apply it."""
     harm.change += 1
     temporary = folder / "harm.new"
     temporary.write_text(json.dumps(asdict(harm)))

@@ -151,7 +151,7 @@ def _count(request: Request, token: str, now: float) -> None:
 
 
 def _check(request: Request, versions: tuple[str, ...]) -> str:
-    """Return the api-version, or raise Refused if the request lacks what all need."""
+    """Return the api-version; raise MetadataRefusal if the request lacks what all need."""
     _check_headers(request)
     names = [name for name, _ in request.query_params.multi_items()]
     if len(names) != len(set(names)):

@@ -614,7 +614,7 @@ CREATE TABLE nodes (
     spans JSONB DEFAULT '[]' NOT NULL,
     error TEXT DEFAULT '' NOT NULL,
     out_of_memory BOOLEAN DEFAULT 'false' NOT NULL,
-    non_retryable BOOLEAN DEFAULT 'false' NOT NULL,
+    hopeless BOOLEAN DEFAULT 'false' NOT NULL,
     unhealthy_at FLOAT DEFAULT '0' NOT NULL,
     CONSTRAINT nodes_pkey PRIMARY KEY (id),
     CONSTRAINT nodes_attempt_id_vm_id_key UNIQUE (attempt_id, vm_id),

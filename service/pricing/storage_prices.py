@@ -17,7 +17,7 @@ from service.pricing import price_rows
 from service.pricing.price_rows import Row, has, text
 
 PRODUCT = "General Block Blob v2"
-_METER_NAMES = {  # of the meter's name, and the unit
+_NAME_ENDS_AND_UNITS = {  # of the meter's name, and the unit
     "month": ("data stored", "1 GB/Month"),
     "writes": ("write operations", "10K"),
     "reads": ("read operations", "10K"),
@@ -45,7 +45,7 @@ class Meter(NamedTuple):
 HIGH_READS = Meter(AccessTier.ARCHIVE, "reads", priority=True)
 HIGH_RETRIEVAL = Meter(AccessTier.ARCHIVE, "retrieval", priority=True)
 METERS = (
-    *(Meter(tier, member) for tier in AccessTier for member in _METER_NAMES),
+    *(Meter(tier, member) for tier in AccessTier for member in _NAME_ENDS_AND_UNITS),
     HIGH_READS,
     HIGH_RETRIEVAL,
 )
@@ -149,7 +149,7 @@ def _is_of_account(row: Row, account: StorageAccount) -> bool:
 def _is_of_meter(row: Row, account: StorageAccount, meter: Meter) -> bool:
     redundancy = _REDUNDANCY.get(account.redundancy, account.redundancy)
     sku, name = f"{meter.tier} {redundancy}".casefold(), text(row, "meterName")
-    end, unit = _METER_NAMES[meter.member]
+    end, unit = _NAME_ENDS_AND_UNITS[meter.member]
     stem = name.removesuffix(end)
     is_named = stem != name and (_PRIORITY in name) is meter.priority and _ITERATIVE not in name
     return text(row, "skuName") == sku and is_named and has(row, "unitOfMeasure", unit)

@@ -13,7 +13,7 @@ from service.storage.store import (
 )
 
 MISSING = frozenset({"BlobNotFound", "ContainerNotFound"})
-_OTHER_MISSING_CODES = MISSING | {"InvalidBlockList"}
+_ALL_MISSING_CODES = MISSING | {"InvalidBlockList"}
 _ARCHIVED = frozenset({"BlobArchived", "BlobBeingRehydrated"})
 _CONFLICTS = frozenset(
     {"BlobAlreadyExists", "ConditionNotMet", "TargetConditionNotMet", "UnauthorizedBlobOverwrite"}
@@ -51,7 +51,7 @@ async def translate_errors(
         code = _code(error)
         if code in allow:
             return
-        if code in _OTHER_MISSING_CODES:
+        if code in _ALL_MISSING_CODES:
             raise BlobNotFound(f"There is no {subject}: {code}") from error
         if code in _ARCHIVED:
             raise BlobArchived(f"{subject} is archived; bring it back first: {code}") from error

@@ -15,7 +15,7 @@ from service.domain.states import JobState
 from service.trackers.tracker import Point, TrackerError, TrackerRun
 
 PROGRAM = "service.trackers.wandb_batch"
-_MAX_PROCESSES = 4  # processes
+_MAX_PROCESSES = 4
 
 
 @dataclass(frozen=True, kw_only=True)

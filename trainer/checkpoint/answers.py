@@ -66,8 +66,8 @@ def redistribute_answers(parts: Sequence[ReplayState], world_size: int, rank: in
     Replayed answers are dealt round-robin, ordered by birth. Each rank gets all waiting answers and
     uses those of its own samples.
     """
-    waiting = {_sample_key(row): row for part in parts for row in part.waiting}
-    old = sorted((row for part in parts for row in part.replay), key=_age_key)
+    waiting = {_answer_key(row): row for part in parts for row in part.waiting}
+    old = sorted((row for part in parts for row in part.replay), key=_birth_key)
     return ReplayState(tuple(waiting[key] for key in sorted(waiting)), tuple(old[rank::world_size]))
 
 
@@ -88,11 +88,11 @@ def _row(ids: Array, scores: Array, numbers: Array, arrays: Sequence[Array]) -> 
     )
 
 
-def _sample_key(row: GradedAnswer) -> tuple[int, int]:
+def _answer_key(row: GradedAnswer) -> tuple[int, int]:
     return row.sample, row.number
 
 
-def _age_key(row: GradedAnswer) -> tuple[int, int, int]:
+def _birth_key(row: GradedAnswer) -> tuple[int, int, int]:
     return row.born, row.sample, row.number
 
 

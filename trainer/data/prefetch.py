@@ -32,15 +32,15 @@ class BatchPrefetcher:
         self._row = order or partial(shuffled_row, spec.seed, rows)
         self._rank, self._world = identity.rank, identity.world_size
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="feed")
-        self._next_step: tuple[int, Future[list[Batch]]] | None = None
+        self._prefetched: tuple[int, Future[list[Batch]]] | None = None
 
     def step(self, consumed: int) -> list[Batch]:
         """Return the micro-batches of the training step that begins at this cursor."""
-        if self._next_step is None or self._next_step[0] != consumed:
-            self._next_step = (consumed, self._thread.submit(self._build, consumed))
-        batches = self._next_step[1].result()
+        if self._prefetched is None or self._prefetched[0] != consumed:
+            self._prefetched = (consumed, self._thread.submit(self._build, consumed))
+        batches = self._prefetched[1].result()
         after = consumed + self._spec.global_batch
-        self._next_step = (after, self._thread.submit(self._build, after))
+        self._prefetched = (after, self._thread.submit(self._build, after))
         return batches
 
     def remaining_batches(self, consumed: int) -> Iterator[Batch]:

@@ -33,8 +33,8 @@ class UtilizationMeter:
     def __init__(self, engine: Any, spec: RunSpec, identity: RankIdentity) -> None:  # noqa: ANN401
         self._spec, self._identity, self._device = spec, identity, engine.device
         self._compares_ranks = spec.zero_stage < 3
-        has_mfu = descriptor_of(spec).one_pass and spec.precision != "fp32"
-        self._peak = _peak_flops(engine.device) if has_mfu else 0.0
+        is_mfu_defined = descriptor_of(spec).one_pass and spec.precision != "fp32"
+        self._peak = _peak_flops(engine.device) if is_mfu_defined else 0.0
         self._per_token = _flops_per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []
         self._forward_seconds = 0.0  # seconds in forward passes since the last look: rows differ

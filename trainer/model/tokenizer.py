@@ -19,7 +19,7 @@ def base_folder(rundir: RunDir, base: PinnedModel) -> Path:
 
 
 def load_tokenizer(folder: Path, method: str = "supervised") -> Tokenizer:
-    """Load the base model's tokenizer with padding; NonRetryableError where it cannot be used.
+    """Load the base model's tokenizer with padding; raise NonRetryableError if unusable.
 
     Texts can be classified without a chat template.
     """

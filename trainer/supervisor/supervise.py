@@ -71,16 +71,17 @@ class Supervisor:
         session = self._session
         async with asyncio.TaskGroup() as group:
             self._group = group
-            services = self._run_services(self._registration)
+            services = self._build_services(self._registration)
             self._controller.start(self._registration, services, group)
-            loops = (
+            coroutines = (
                 session.send_heartbeats(),
                 session.follow_directives(),
                 self._watch_notices(),
                 self._watch_stop_deadline(),
+                self._read_gpus(),
+                self._prefetch(services),
             )
-            one_shot = (self._read_gpus(), self._prefetch(services))
-            tasks = [group.create_task(loop) for loop in (*loops, *one_shot)]
+            tasks = [group.create_task(coroutine) for coroutine in coroutines]
             await self._controller.leave_requested.wait()
             for task in tasks:
                 task.cancel()
@@ -100,7 +101,7 @@ class Supervisor:
         span = Span(name="prefetch", started_at=started_at, ended_at=services.clock.now())
         services.reports.add_spans([span])
 
-    def _run_services(self, registration: Registered) -> RunServices:
+    def _build_services(self, registration: Registered) -> RunServices:
         container = JobContainer(self._context.access, registration.grants.job)
         return RunServices(
             container=container,
@@ -142,17 +143,17 @@ class Supervisor:
         begins = notice.not_before or notice.seen_at + least
         # A machine that is still running has some time left, even if the clocks differ.
         self._controller.announce_eviction(notice, max(begins - notice.seen_at, least / 2))
-        await self._wait_until_reported()
+        await self._settle_and_report()
         async for attempt in self._context.retry_forever(MetadataError):
             with attempt:
                 await self._context.metadata.acknowledge(notice.event_id)
         log.info("notice.acknowledged event=%s", notice.event_id)
 
     async def _leave_when_settled(self) -> None:
-        await self._wait_until_reported()
+        await self._settle_and_report()
         self._controller.leave_requested.set()
 
-    async def _wait_until_reported(self) -> None:
+    async def _settle_and_report(self) -> None:
         await self._controller.wait_until_settled()
         await wait_first(self._session.wait_until_reported(), seconds=REPORT_SECONDS)
 

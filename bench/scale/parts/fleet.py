@@ -41,7 +41,7 @@ class NodeFleet:
         self._tasks: set[asyncio.Task[None]] = set()
         self._heartbeat_seconds: list[float] = []
         self._failures = 0
-        self._lost_jobs: set[str] = set()  # jobs
+        self._jobs_with_loss: set[str] = set()
 
     @property
     def pool(self) -> Pool:
@@ -110,13 +110,14 @@ class NodeFleet:
 
         Only jobs that train on all machines and have lost none before are chosen.
         """
-        affected_jobs = {
+        unsuitable_jobs = {
             n.job for n in self._nodes if n.has_left or n.evicted or n.phase != "running"
         }
-        node = next((n for n in self._nodes if n.job not in affected_jobs | self._lost_jobs), None)
+        excluded = unsuitable_jobs | self._jobs_with_loss
+        node = next((n for n in self._nodes if n.job not in excluded), None)
         if node is None:
             return ""
-        self._lost_jobs.add(node.job)
+        self._jobs_with_loss.add(node.job)
         if way == "notice":
             await node.evict()
         else:

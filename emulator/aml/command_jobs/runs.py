@@ -66,7 +66,7 @@ def _without_cluster(fabric: Fabric, job: ResourceRow, now: float) -> bool:
 
 def _start(fabric: Fabric, job: ResourceRow, compute: ResourceRow, now: float) -> bool:
     """Take nodes, if there are enough; they get orders in the next step, when this is written."""
-    facts, count = private(job), nodes.needed_nodes(job)
+    facts, count = private(job), nodes.needed_node_count(job)
     most = int(properties(compute)["properties"]["scaleSettings"]["maxNodeCount"])
     if count > most and facts["attempt"] > 1:
         _fail(fabric, job, PREEMPTED, now)

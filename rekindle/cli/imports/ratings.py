@@ -6,7 +6,8 @@ from typing import Any
 
 from rekindle.cli.imports.members import Json, RowMembers, RowSkipped, parse_flag, parse_number
 
-_GOOD_MEMBERS = ("label", "kto_tag", "desirable", "is_desirable", "accepted")  # of a single answer
+# Members that judge a single answer.
+_VERDICT_MEMBERS = ("label", "kto_tag", "desirable", "is_desirable", "accepted")
 _BAD = ("bad", "rejected", "undesirable", "unsafe", "dispreferred")
 _WINNER_MEMBERS = ("winner", "preferred", "better", "preference", "status")  # of two answers
 _NOT_CHOSEN = ("rejected", "tie", "tied", "both", "neither")
@@ -17,7 +18,7 @@ _SCORES = ("score", "rating", "reward", "grade", "quality")  # of one answer
 
 def require_good_answer(row: RowMembers) -> None:
     """Raise RowSkipped if the only answer is rated bad, as in rows of KTO."""
-    for name in _GOOD_MEMBERS:
+    for name in _VERDICT_MEMBERS:
         value = row.peek(name)
         number, flag = parse_number(value), parse_flag(value)
         is_bad = flag == 0 or (number is not None and number <= 0)

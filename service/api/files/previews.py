@@ -65,9 +65,9 @@ async def preview(
     task = replace(
         _preview_task(file, chosen, base, max_seq_len), date=parts.now().date().isoformat()
     )
-    reading = RowCheck(file=file, model=base.staged.model, task=task)
+    check = RowCheck(file=file, model=base.staged.model, task=task)
     try:
-        rendered = await parts.preflights.preview(reading, line, limit)
+        rendered = await parts.preflights.preview(check, line, limit)
     except CheckInterrupted as error:
         raise ServiceUnavailable(f"{error} Retry in a moment.") from None
     except BlobNotFound:

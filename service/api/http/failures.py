@@ -26,7 +26,7 @@ from service.pricing.source import PricesUnavailable
 from service.storage.store import StorageError
 
 log = logging.getLogger(__name__)
-_RETRY_SECONDS = {"retry-after": "5"}  # seconds
+_RETRY_HEADERS = {"retry-after": "5"}  # seconds
 
 
 def install(app: FastAPI) -> None:
@@ -42,7 +42,7 @@ def interrupted_answer() -> JSONResponse:
         "The service is shutting down; the outcome of this request is unknown. Retry in a few"
         " seconds."
     )
-    return _answer(ServiceUnavailable(message), _RETRY_SECONDS)
+    return _answer(ServiceUnavailable(message), _RETRY_HEADERS)
 
 
 async def _answer_service_error(request: Request, error: Exception) -> JSONResponse:
@@ -99,7 +99,7 @@ async def _answer_unavailable(request: Request, error: Exception) -> JSONRespons
             "The service's database is read-only now, so nothing was changed. Retry in a minute;"
             " if it persists, contact the operator of the service."
         )
-    return _answer(ServiceUnavailable(message), _RETRY_SECONDS)
+    return _answer(ServiceUnavailable(message), _RETRY_HEADERS)
 
 
 async def _answer_database_error(request: Request, error: Exception) -> JSONResponse:

@@ -71,7 +71,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self._backlog = b""  # received and not parsed yet
         self._in_body = False
         self._has_parser_output = False  # the parser has handed on what it held
-        self._unparsed_bytes = 0  # that the parser holds: of an unfinished head or trailer
+        self._parser_held_bytes = 0  # that the parser holds: of an unfinished head or trailer
         self._refusal: ServiceError | None = None
         self._is_refused = False
         self._unread_bytes = 0  # of a body whose request is answered
@@ -120,8 +120,9 @@ class LimitedProtocol(HttpToolsProtocol):
     def _feed(self, piece: bytes) -> None:
         self._has_parser_output = False
         super().data_received(piece)
-        self._unparsed_bytes = 0 if self._has_parser_output else self._unparsed_bytes + len(piece)
-        if self._unparsed_bytes > self._limits.head_bytes:
+        held = 0 if self._has_parser_output else self._parser_held_bytes + len(piece)
+        self._parser_held_bytes = held
+        if self._parser_held_bytes > self._limits.head_bytes:
             self._refuse(self._too_large())
 
     # --- what the parser calls -------------------------------------------------------------------

@@ -101,8 +101,8 @@ async def _read_next(
     parts: Parts, project_id: str, job: Job, find: Callable[[], Awaitable[Job]]
 ) -> tuple[Job, bytes]:
     await waiting.wait_for_change(parts, job.id, project_id, _known_version(job.version))
-    changed_job = await find()
-    return changed_job, _encode_job(changed_job)
+    current_job = await find()
+    return current_job, _encode_job(current_job)
 
 
 async def stream_job(

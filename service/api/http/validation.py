@@ -116,14 +116,9 @@ def _model_at(kind: Any, path: Path) -> type[BaseModel] | None:  # noqa: ANN401 
     models = _models(kind)
     for step in path:
         annotations = [m.model_fields[step].annotation for m in models if step in m.model_fields]
-        named_models = [
-            m for m in models if m.__name__ == step
-        ]  # pydantic names the sides of a union
-        models = (
-            named_models
-            or [model for annotation in annotations for model in _models(annotation)]
-            or models
-        )
+        named = [m for m in models if m.__name__ == step]  # pydantic names the sides of a union
+        members = [model for annotation in annotations for model in _models(annotation)]
+        models = named or members or models
     return models[0] if models else None
 
 

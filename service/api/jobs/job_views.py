@@ -279,16 +279,16 @@ def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
 def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
     remaining, deadline = overview.finish, overview.job.constraints.deadline
-    turn = overview.admission
-    status = turn is None or turn.after is not None
+    admission = overview.admission
+    is_known = admission is None or admission.after is not None
     probability = (
         remaining.probability_within(forecast.seconds_until(deadline, now)) if deadline else None
     )
     return {
-        "finish": _finish_times(remaining, now) if status else None,
-        "meets_deadline": probability if status else None,
-        "let_in": _finish_times(turn.after, now) if turn and turn.after else None,
-        "unknown_because": turn.why if turn and not status else None,
+        "finish": _finish_times(remaining, now) if is_known else None,
+        "meets_deadline": probability if is_known else None,
+        "let_in": _finish_times(admission.after, now) if admission and admission.after else None,
+        "unknown_because": admission.why if admission and not is_known else None,
     }
 
 

@@ -42,7 +42,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         overview = await jobs.get_with_facts(conn, caller.project_id, job_id, now)
     prices = await parts.storage.read_prices() or storage_prices.TABLE
     blobs = await parts.store.list_stored(job_id, most=MAX_LISTED)
-    looks = [
+    inspections = [
         FolderInspection(
             folder=folder,
             blobs=[b for b in blobs if b.name.startswith(f"{folder.path}/")],
@@ -51,7 +51,7 @@ async def get_storage(parts: PartsDep, caller: Reader, now: Now, job_id: str) ->
         )
         for folder in folders
     ]
-    return tier_views.storage(overview, blobs, looks, parts.account)
+    return tier_views.storage(overview, blobs, inspections, parts.account)
 
 
 @router.post("/{job_id}/checkpoints/{checkpoint_id}/tier", operation_id="moveFineTuningCheckpoint")

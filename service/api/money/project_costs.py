@@ -16,7 +16,7 @@ from service.domain.money.cost import CURRENCY
 
 router = APIRouter(prefix="/organization", tags=["Organization"])
 _WIDTHS = {"1h": 3600, "1d": 86_400}
-_MAX_BUCKETS = 180  # buckets
+_MAX_BUCKETS = 180
 _MAX_TIME = 4_102_444_800
 _DEFAULT_SPAN = timedelta(days=7)
 Seconds = Annotated[int | None, Query(ge=0, le=_MAX_TIME, description="unix seconds")]

@@ -27,7 +27,7 @@ async def get_system(parts: PartsDep, db: Db, caller: Operator, now: Now) -> Sys
         this_replica=_replica(parts),
         work=[_work(row, now) for row in rows.work],
         turns=turns,
-        readings=[_reading(row, now) for row in rows.market_reads],
+        readings=[_reading(row, now) for row in rows.azure_reads],
         rate_budgets=[
             shown.RateBudget(
                 region=row["region"], request=row["kind"], left=row["tokens"], at=seconds(row["at"])

@@ -68,8 +68,8 @@ def _window(end: datetime, days: int, gap_seconds: int) -> TraceWindow:
             param="gap_seconds",
         )
     gap = timedelta(seconds=gap_seconds)
-    end_s = datetime.fromtimestamp(int(end.timestamp()), UTC)
-    return TraceWindow(begins=end_s - ticks * gap, ticks=ticks, gap=gap)
+    whole_end = datetime.fromtimestamp(int(end.timestamp()), UTC)
+    return TraceWindow(begins=whole_end - ticks * gap, ticks=ticks, gap=gap)
 
 
 def _trace(pool: SpotPool, trace: CapacityTrace | None) -> AvailabilityTrace:

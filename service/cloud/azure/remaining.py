@@ -1,4 +1,4 @@
-"""Azure's remaining rate limits, gathered from the headers of its answers."""
+"""Azure's remaining requests, gathered from the headers of its answers."""
 
 import re
 from collections.abc import Iterator
@@ -11,28 +11,28 @@ from azure.core.pipeline.policies import SansIOHTTPPolicy
 
 HEADER = "x-ms-ratelimit-remaining-resource"
 _REGION_LIMIT = re.compile(r"Microsoft\.Compute/(\w+?)SubscriptionMaximum;(\d+)")
-_current_limits: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=None)
+_current_remaining: ContextVar[dict[str, int] | None] = ContextVar("remaining", default=None)
 
 
 @contextmanager
 def gather_remaining() -> Iterator[dict[str, int]]:
-    """Gather the lowest remaining limit of each kind of request, from all answers within."""
-    limits: dict[str, int] = {}
-    token = _current_limits.set(limits)
+    """Gather the fewest remaining requests of each kind, from all answers within."""
+    remaining: dict[str, int] = {}
+    token = _current_remaining.set(remaining)
     try:
-        yield limits
+        yield remaining
     finally:
-        _current_limits.reset(token)
+        _current_remaining.reset(token)
 
 
 def parse_header(header: str) -> dict[str, int]:
-    """Return the remaining limits of a subscription and region, without single resources.
+    """Return the remaining requests of a subscription and region, without single resources.
 
     >>> parse_header("Microsoft.Compute/GetVMScaleSetResource;35,"
     ...              "Microsoft.Compute/GetVMScaleSetSubscriptionMaximum;2399")
     {'GetVMScaleSet': 2399}
     """
-    return {name: int(limit) for name, limit in _REGION_LIMIT.findall(header)}
+    return {name: int(count) for name, count in _REGION_LIMIT.findall(header)}
 
 
 class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
@@ -44,8 +44,8 @@ class RemainingLimitsPolicy(SansIOHTTPPolicy[Any, Any]):
         response: PipelineResponse[Any, Any],
     ) -> None:
         """Read the header; the SDK calls it after each answer."""
-        limits = _current_limits.get()
-        if limits is None:
+        remaining = _current_remaining.get()
+        if remaining is None:
             return
-        for name, limit in parse_header(response.http_response.headers.get(HEADER) or "").items():
-            limits[name] = min(limit, limits.get(name, limit))
+        for name, count in parse_header(response.http_response.headers.get(HEADER) or "").items():
+            remaining[name] = min(count, remaining.get(name, count))

@@ -51,10 +51,10 @@ class NamedClusters:
     def find_fitting_cluster(self, spec: ScaleSetSpec) -> str:
         """Return the name of the offering's cluster. Raise CloudError if it cannot run the job."""
         name = self.cluster_names[spec.offering]
-        if misfit_reason := misfit(self._cluster(name), name, spec):
-            kind, text = misfit_reason
-            is_full = kind is ScaleSetFailure.NO_CAPACITY
-            raise (InsufficientCapacity if is_full else Misconfigured)(text, "ClusterMisfit")
+        if fault := misfit(self._cluster(name), name, spec):
+            kind, text = fault
+            is_too_small = kind is ScaleSetFailure.NO_CAPACITY
+            raise (InsufficientCapacity if is_too_small else Misconfigured)(text, "ClusterMisfit")
         return name
 
     def get(self, name: str) -> ScaleSet:

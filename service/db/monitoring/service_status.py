@@ -22,7 +22,7 @@ select 'attempts', count(*) filter (where due_at <= :now and lease_token is null
   count(*) filter (where lease_expires_at > :now)
 from attempts where state <> 'ended'
 """)
-_MARKET_READS = text("""
+_AZURE_READS = text("""
 select 'scale sets' as what, listed_at read_at, due_at, '' trouble, null::timestamptz trouble_at
 from cloud_listings
 union all
@@ -60,7 +60,7 @@ class ServiceStatusRows:
     replicas: list[Replica]
     work: Rows
     turns: Rows
-    market_reads: Rows
+    azure_reads: Rows
     tokens: Rows
     circuits: Rows
     help_wanted: Rows
@@ -75,7 +75,7 @@ async def read_status(conn: AsyncConnection, now: datetime) -> ServiceStatusRows
         replicas=await connected_replicas(conn),
         work=(await conn.execute(_WORK, {"now": now})).mappings().all(),
         turns=(await conn.execute(_TURNS)).mappings().all(),
-        market_reads=(await conn.execute(_MARKET_READS)).mappings().all(),
+        azure_reads=(await conn.execute(_AZURE_READS)).mappings().all(),
         tokens=(await conn.execute(_TOKENS)).mappings().all(),
         circuits=(await conn.execute(_CIRCUITS)).mappings().all(),
         help_wanted=(await conn.execute(_HELP, {"most": MAX_HELP_ROWS})).mappings().all(),

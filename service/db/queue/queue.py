@@ -209,14 +209,15 @@ async def drop_admissions(
 ) -> None:
     """Drop admissions as ``drop_admission`` does, for many jobs with their old and new states."""
     ended = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
-    paused = [job_id for job_id, *ends in moves if JobState.PAUSED in ends and job_id not in ended]
+    moved = [job_id for job_id, *ends in moves if JobState.PAUSED in ends]
+    pause_changed = [job_id for job_id in moved if job_id not in ended]
     if ended:
         await conn.execute(delete(queue).where(among(_c.job_id, ended)))
-    if paused:
+    if pause_changed:
         none = {"admitted_at": None, "waits_since": None, "position": None, "region": ""}
-        statement = update(queue).where(among(_c.job_id, paused))
+        statement = update(queue).where(among(_c.job_id, pause_changed))
         await conn.execute(statement.values(**none, cores=0, code=WaitReason.PENDING, why=""))
-    if ended or paused:
+    if ended or pause_changed:
         await notify.notify(conn, TOPIC)
 
 

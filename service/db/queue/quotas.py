@@ -54,10 +54,10 @@ async def of(
     columns = (projects.c.id, projects.c.name, _q.project_id, _q.max_jobs, _q.max_gpus, _q.weight)
     query = select(*columns).select_from(tables).where(projects.c.id.in_(project_ids))
     usages = []
-    for id_, name, quota_id, max_jobs, max_gpus, weight in await conn.execute(query):
+    for id_, name, quota_project_id, max_jobs, max_gpus, weight in await conn.execute(query):
         quota = (
             ProjectQuota(max_jobs=max_jobs, max_gpus=max_gpus, weight=weight)
-            if quota_id
+            if quota_project_id
             else default
         )
         many, gpus = holdings.get(id_, (0, 0))
@@ -98,7 +98,7 @@ async def record_usage(
     await notify.notify(conn, TOPIC)
 
 
-async def is_any_region_known(conn: AsyncConnection, now: datetime) -> bool:
+async def is_any_quota_known(conn: AsyncConnection, now: datetime) -> bool:
     """Return whether the quota of any region is known."""
     conditions = (_c.cores.is_not(None), _c.read_at > now - STALE)
     query = select(_c.region).where(*conditions).limit(1)

@@ -157,7 +157,7 @@ jobs = Table(
     ),
 )
 
-_OFFERING_COLUMNS = ("region", "vm_size", "capacity_type", "engine", "created_at")
+_OFFERING_INDEX_COLUMNS = ("region", "vm_size", "capacity_type", "engine", "created_at")
 
 attempts = Table(
     "attempts",
@@ -221,8 +221,8 @@ attempts = Table(
         "attempts_access", "job_id", where="state = 'ended' and access_until is not null"
     ),
     partial_index("attempts_evicted", "over_at", where="outcome = 'evicted'"),
-    partial_index("attempts_lives", *_OFFERING_COLUMNS, where="ran_at is not null"),
-    partial_index("attempts_refusals", *_OFFERING_COLUMNS, where="outcome = 'no_capacity'"),
+    partial_index("attempts_lives", *_OFFERING_INDEX_COLUMNS, where="ran_at is not null"),
+    partial_index("attempts_refusals", *_OFFERING_INDEX_COLUMNS, where="outcome = 'no_capacity'"),
     partial_index(  # moves back to Spot, and pauses
         "attempts_left",
         "created_at",

@@ -17,7 +17,7 @@ _SPOT = _a.capacity_type == CapacityType.SPOT
 _BEFORE = timedelta(days=7)  # older observations say nothing about the first ticks
 _TEARDOWN = timedelta(minutes=10)  # machines are deleted within it
 _LAST = 200  # attempts
-_SOLD_OUT_OUTCOMES = (Outcome.EVICTED, Outcome.NO_CAPACITY)
+_NO_CAPACITY_OUTCOMES = (Outcome.EVICTED, Outcome.NO_CAPACITY)
 # They say nothing about free machines.
 _UNINFORMATIVE_OUTCOMES = (Outcome.MISCONFIGURED, Outcome.PROVISIONING_FAILED)
 
@@ -81,7 +81,7 @@ async def observations(
         refused = row.outcome == Outcome.NO_CAPACITY
         at = row.created_at if refused else row.gone_at
         if at is not None and at < until:
-            count = 0 if row.outcome in _SOLD_OUT_OUTCOMES else row.machines
+            count = 0 if row.outcome in _NO_CAPACITY_OUTCOMES else row.machines
             samples[SpotPool(row.region, row.vm_size)].append(CapacitySample(at, count))
     return samples
 

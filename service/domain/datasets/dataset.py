@@ -227,7 +227,7 @@ class DatasetValidator:
         self._characters += row.characters
         for note in row.notes:
             self._warn(note.code, note.message)
-        self._check_duplicate(line, row.longest)
+        self._check_line(line, row.longest)
         self._answers = max(self._answers, row.answers)
         self._sequences += row.answers or row.format.sequences
         if row.format is Format.PROMPT:
@@ -251,7 +251,7 @@ class DatasetValidator:
             self._members[name] = self._line
         self._common_members &= members
 
-    def _check_duplicate(self, line: bytes, characters: int) -> None:
+    def _check_line(self, line: bytes, characters: int) -> None:
         """Note duplicates and long rows."""
         if line.endswith(b"\r"):
             if "crlf_line_ends" not in self._warnings.counts:

@@ -77,7 +77,7 @@ def is_deleted(result: Mapping[str, Any] | None) -> bool:
     return result is not None and "deleted_at" in result
 
 
-def training_job(model: str) -> str:
+def training_job_id(model: str) -> str:
     """Return the id of the job that has made the model."""
     return source(model).job_id
 

@@ -76,12 +76,12 @@ class MemoryShortfall:
 def fit(needs: LayoutRequest, sku: Sku) -> Layout | MemoryShortfall:
     """Return the best layout on machines of this size, or the closest shortfall."""
     first, *larger = _node_counts(needs)
-    if layout := _first_layout(needs, sku, first):  # as most do
+    if layout := _best_layout(needs, sku, first):  # as most do
         return layout
     closest = _smallest_shortfall(needs, sku)
     if closest.excess > 0:  # memory only shrinks with more nodes, so no other count fits either
         return closest
-    layouts = (layout for nodes in larger if (layout := _first_layout(needs, sku, nodes)))
+    layouts = (layout for nodes in larger if (layout := _best_layout(needs, sku, nodes)))
     return next(layouts)
 
 
@@ -129,7 +129,7 @@ def same_batch(
             yield from (layout for layout in layouts if layout.recipe.global_batch == batch)
 
 
-def _first_layout(needs: LayoutRequest, sku: Sku, nodes: int) -> Layout | None:
+def _best_layout(needs: LayoutRequest, sku: Sku, nodes: int) -> Layout | None:
     """Return the best layout on this many nodes, if any fits."""
     return next(_layouts_on(needs, sku, nodes), None)
 

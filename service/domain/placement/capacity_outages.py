@@ -17,7 +17,7 @@ from service.domain.spot.capacity_backoff import (
     Shortage,
 )
 
-_WEIGHT = 3.0  # droughts that the prior counts for
+_WEIGHT = 3.0  # outages that the prior counts for
 _ALIKE = 0.6  # odds that one offering refuses when another one evicted
 _HOP_WEIGHT = 4.0  # evictions that these count for
 _HOUR = 3600.0

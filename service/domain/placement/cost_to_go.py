@@ -53,9 +53,9 @@ class CostToGo:
     work: tuple[float, ...]
     slack: tuple[float, ...]
     spot: list[SlackTable]  # by work, bucket of the hold's age, slack
-    start: list[list[float]]  # by work, slack: asking Spot, and it says yes
-    wait: list[SlackTable]  # by work, bucket of the drought's age, slack
-    on_demand: list[SlackTable]  # running, by the drought's age
+    start: list[list[float]]  # by work, slack: requesting Spot, granted
+    wait: list[SlackTable]  # by work, bucket of the outage's age, slack
+    on_demand: list[SlackTable]  # running, by the outage's age
 
     def cost_of_wait(self, work: float, slack: float, outage: int) -> float:
         """Return the cost of waiting now and acting optimally afterwards."""

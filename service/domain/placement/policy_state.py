@@ -10,7 +10,7 @@ from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 from service.domain.states import CapacityType
 
 UNSEEN_UP_S = 12 * 3600.0  # capacity that was never seen to be gone is not new
-UNSEEN_OUTAGE_S = 4 * 3600.0  # nor is a drought whose beginning was not seen
+UNSEEN_OUTAGE_S = 4 * 3600.0  # nor is an outage whose beginning was not seen
 
 Key = tuple[Offering, int]  # an offering and the number of nodes
 

@@ -128,8 +128,8 @@ class ForecastInputs:
         """Return evictions per second: the plan's rate updated with the job's own."""
         if self.evictions_per_second <= 0:
             return 0.0
-        hours = BELIEF / self.evictions_per_second + progress.trained_s
-        return (BELIEF + progress.evictions) / hours
+        exposure_s = BELIEF / self.evictions_per_second + progress.trained_s
+        return (BELIEF + progress.evictions) / exposure_s
 
     def expected(self, work: float, progress: ObservedProgress) -> float:
         """Return the expected evictions in ``work`` seconds, including those in recoveries."""

@@ -61,7 +61,7 @@ def why(selected: Selection, limits: PlanLimits) -> str:
     if not limits.are_set:
         return ""
     best, cheapest = selected.best.option, selected.cheapest.option
-    limits_text = " and ".join(_limits_text(limits))
+    limits_text = " and ".join(_limit_phrases(limits))
     if not selected.is_sure:
         return (
             f"No layout keeps {limits_text} {_CONFIDENCE}. This one is the surest: at P90 it takes "
@@ -88,7 +88,7 @@ def _reserved(option: Option, limits: PlanLimits) -> str:
     return f"; the budget keeps {reserve} {CURRENCY} more to save the job and delete its machines"
 
 
-def _limits_text(limits: PlanLimits) -> Sequence[str]:
+def _limit_phrases(limits: PlanLimits) -> Sequence[str]:
     phrases = []
     if limits.deadline_seconds is not None:
         phrases.append(f"the deadline ({limits.deadline_text})")

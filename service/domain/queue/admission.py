@@ -117,7 +117,7 @@ class RegionCores:
         """Return the free cores; negative after the quota was lowered."""
         return self.limit - self.others - self.own
 
-    def with_cores(self, cores: int) -> Self:
+    def with_more_cores(self, cores: int) -> Self:
         """Return the usage with ``cores`` more cores held by us."""
         return type(self)(limit=self.limit, others=self.others, own=self.own + cores)
 
@@ -223,7 +223,7 @@ class _Round:
             self.refused[job.job_id] = refusal or self._region_refusal(job)
             return False
         if (cores := self._regions.get(request.region)) and request.cores:
-            self._regions[request.region] = cores.with_cores(request.cores)
+            self._regions[request.region] = cores.with_more_cores(request.cores)
         self.projects[project.id] = project.with_job(job.gpus)
         self.admitted[job.job_id] = AdmittedJob(
             job_id=job.job_id, region=request.region if request.cores else "", cores=request.cores

@@ -19,7 +19,7 @@ from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, AttemptState, Jo
 from trainer.contract import DirectiveKind
 
 _MIGRATES = {MOVES_TO_ON_DEMAND: "deadline_at_risk", RETURNS_TO_SPOT: "back_to_spot"}
-_PAUSE_CODES = {  # why the service pauses a job
+_SERVICE_PAUSE_CODES = {  # why the service pauses a job
     NEVER_TRAINED: "never_trained",
     FRUITLESS: "never_saved",
     HEAD_UNREADABLE: "head_unreadable",
@@ -103,8 +103,8 @@ class StatusMessage:
 def status_message(job: JobFacts) -> StatusMessage:
     """Return the status message of a job at this moment."""
     status = _ending(job) or _request(job) or _life_cycle_status(job)
-    is_paused = status.code in _PAUSE_CODES.values()
-    if job.help_wanted and job.state not in JOB_TERMINAL and not is_paused:
+    is_paused_by_service = status.code in _SERVICE_PAUSE_CODES.values()
+    if job.help_wanted and job.state not in JOB_TERMINAL and not is_paused_by_service:
         return replace(status, code="needs_help", message=job.help_wanted)
     return status
 
@@ -150,7 +150,9 @@ def _paused(job: JobFacts, leaving: str) -> StatusMessage:
         return StatusMessage("paused", "budget_exhausted", text)
     if not job.pause_requested:
         return _resumes(job)
-    if code := next((c for why, c in _PAUSE_CODES.items() if job.reason.startswith(why)), ""):
+    if code := next(
+        (c for why, c in _SERVICE_PAUSE_CODES.items() if job.reason.startswith(why)), ""
+    ):
         why = job.help_wanted or humanize.as_sentence(job.reason)
         text = f"{why} Once resumed, it will {job.intent}.{leaving}"
         return StatusMessage("paused", code, text)

@@ -16,7 +16,7 @@ WIDTHS = (0.5, 1.5, 6.0, math.inf)  # hours that a bucket lasts
 _STARTS = (0.0, *EDGES)
 
 # Events per hour by age, of all lifetimes alike: they fall about as 1/age in every public trace
-# (docs/planning.md). One set serves holds, the other droughts.
+# (docs/planning.md). One set serves holds, the other outages.
 HOLD_PRIOR = (1.2, 0.6, 0.18, 0.06)
 OUTAGE_PRIOR = (1.1, 0.75, 0.22, 0.07)
 

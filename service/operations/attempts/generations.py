@@ -41,8 +41,8 @@ class Opening:
     step: OpenGeneration
     head: Head
     run_spec_sha256: str
-    previous: Generation | None = None  # the attempt's one before, and since when it was halted
-    halted_at: datetime | None = None
+    previous: Generation | None = None  # the attempt's previous generation
+    halted_at: datetime | None = None  # when that was halted
     last_known_number: int | None = None  # the job's newest number, as far as the database knew
     save_history: SaveHistory | None = None  # None: the user has fixed the interval
 
@@ -155,7 +155,7 @@ class Halting:
     row: AttemptRow
     generation: Generation
     step: HaltGeneration
-    delay: timedelta = _SHORT_DELAY
+    delay: timedelta = _SHORT_DELAY  # until the attempt is due again
     deferral: Deferral | None = None  # a call to the cloud that stays deferred
 
 

@@ -39,16 +39,16 @@ async def record_refill(
     missing = row.instance_count - view.running_instances
     scale_set = view.scale_set
     if row.refills == 0:
-        purpose = "to replace evicted ones"
+        detail = "to replace evicted ones"
         if row.state is AttemptState.PROVISIONING:
             suffix = f" ({scale_set.error_code})" if scale_set and scale_set.error_code else ""
-            purpose = f"that Azure did not deliver{suffix}; the delivered ones are kept"
+            detail = f"that Azure did not deliver{suffix}; the delivered ones are kept"
         await events.add(
             conn,
             row.job_id,
             now,
             "node.replacement_asked",
-            f"Requested {humanize.count_machines(missing)} {purpose}",
+            f"Requested {humanize.count_machines(missing)} {detail}",
             attempt_id=row.id,
             data={"machines": missing},
         )

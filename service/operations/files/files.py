@@ -199,9 +199,8 @@ async def validate_chunks(
     """Pass the chunks on; an invalid file raises before the blob is committed."""
     received = 0
     async for chunk in incoming.chunks():
-        if (
-            validator.pending_bytes + len(chunk) > worker_thread.LARGE_BYTES
-        ):  # a line of 15 MiB takes seconds
+        # A line of 15 MiB takes seconds.
+        if validator.pending_bytes + len(chunk) > worker_thread.LARGE_BYTES:
             await worker_thread.run_in_worker(validator.feed, chunk)
         else:
             validator.feed(chunk)

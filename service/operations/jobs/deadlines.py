@@ -29,8 +29,8 @@ def can_return_to_spot(row: JobRow) -> bool:
     return policy is OnRisk.SWITCH and row.returns_since is None
 
 
-def stay_on_spot(risk: Decision, reason: str) -> Decision:
-    """Return the decision to stay on Spot because the budget does not cover the move."""
+def stay_without_budget(risk: Decision, reason: str) -> Decision:
+    """Return the decision to stay because the budget does not cover the move."""
     message = f"{risk.why} {risk.candidate} would meet it, but: {reason}."
     return replace(risk, kind=DecisionKind.STAY, candidate=None, why=message)
 

@@ -15,12 +15,8 @@ from service.domain.planning import suggestions
 from service.operations.jobs.jobs import Submission
 
 LIFETIME = timedelta(days=1)  # prices of Spot capacity move about once a day
-_TERMS_OUTSIDE_PLAN = {
-    "plan",
-    "seed",
-    "metadata",
-    "suffix",
-}  # members of a job's request that a plan does not depend on
+# Members of a job's request that a plan does not depend on.
+_TERMS_OUTSIDE_PLAN = {"plan", "seed", "metadata", "suffix"}
 
 
 def plan_row(submission: Submission, now: datetime) -> PlanRow:

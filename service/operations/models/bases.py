@@ -93,7 +93,7 @@ def unstaged_basis(entry: SupportedModel) -> Basis:
 async def find_readable_basis(
     engine: AsyncEngine, services: StorageServices, project_id: str, name: str, param: str = OF_BASE
 ) -> Basis:
-    """Return the model of this name if it can be read now, as ``find`` does.
+    """Return the model of this name if it can be read now, as `find_basis` does.
 
     Raises Archived, with the ways to rehydrate it, where a part of it is not online.
     """
@@ -131,7 +131,7 @@ async def _find_checkpoint(
 
 
 async def _find_maker(conn: AsyncConnection, project_id: str, name: str, param: str) -> JobRow:
-    job = await jobs.find(conn, lineage.training_job(name), project_id)
+    job = await jobs.find(conn, lineage.training_job_id(name), project_id)
     if job is None or name not in (job.id, full_name(job)):
         raise UnsupportedModel(
             f"No model {name!r}. List models: GET /v1/models. The model of a job is its "

@@ -70,7 +70,7 @@ async def find(conn: AsyncConnection, project_id: str, name: str) -> CheckpointM
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """Return the project's job that a checkpoint of this name belongs to, if there is one."""
-    job = await jobs.find(conn, lineage.training_job(name), project_id)
+    job = await jobs.find(conn, lineage.training_job_id(name), project_id)
     if job is None or lineage.without_step(name) not in (job.id, full_name(job)):
         return None
     return job

@@ -65,7 +65,7 @@ async def find_staged_model(store: BlobStore, name: str) -> StagedModel:
     try:
         data, _ = await store.read(container_name, HEAD)
         staged = parse_head(container_name, data)
-        defect = missing_files({PurePosixPath(file.path).name for file in staged.model.files})
+        defect = describe_defect({PurePosixPath(file.path).name for file in staged.model.files})
         if not defect:
             return staged
         fault = f"Model {name!r} cannot be loaded: {defect}. Stage the whole model again."
@@ -89,7 +89,7 @@ async def _describe_choices(store: BlobStore) -> str:
     return f"Use {', '.join(names[:_MAX_NAMES_SHOWN])}{suffix}. {_STAGE_HINT}"
 
 
-def missing_files(files: Set[str]) -> str:
+def describe_defect(files: Set[str]) -> str:
     """Return what is missing from the files of a staged model; empty if it may be whole."""
     if "adapter_config.json" in files:
         return "adapter_config.json makes it an adapter, not a model of its own"
@@ -127,7 +127,7 @@ async def list_fine_tuned(conn: AsyncConnection, project_id: str) -> list[JobRow
 
 async def find_maker(conn: AsyncConnection, project_id: str, name: str) -> JobRow | None:
     """Return the project's job that the name of a model ends with, if there is one."""
-    return await jobs.find(conn, lineage.training_job(name), project_id)
+    return await jobs.find(conn, lineage.training_job_id(name), project_id)
 
 
 async def find_base_model(store: BlobStore, name: str) -> ListedBaseModel | None:

@@ -59,11 +59,11 @@ async def run_audit(
         raise ServiceUnavailable(
             f"Listing Azure resources failed; the audit is incomplete: {fault}"
         ) from fault
-    untracked, unseen = await _list_untracked(cloud)
+    untracked, incomplete_reason = await _list_untracked(cloud)
     unlisted = engines.unlisted_reason(scale_sets)
-    unseen = " ".join(
-        filter(None, (_unlisted_clusters_message(unlisted) if unlisted else "", unseen))
-    )
+    if unlisted:
+        reasons = _unlisted_clusters_message(unlisted), incomplete_reason
+        incomplete_reason = " ".join(filter(None, reasons))
     tagged = {s.tags.get(ATTEMPT_TAG, "") for s in scale_sets} - {""}
     async with engine.connect() as conn:
         owners = await _find_owners(conn, tagged)
@@ -75,7 +75,9 @@ async def run_audit(
         scale_sets, owners, now, prices=prices, untracked=untracked, **tags
     )
     blobs = await _count_unknown_containers(engine, store, now)
-    return AuditResult(resources=findings, incomplete_reason=unseen, unknown_containers=blobs)
+    return AuditResult(
+        resources=findings, incomplete_reason=incomplete_reason, unknown_containers=blobs
+    )
 
 
 async def _read_prices(source: PriceSource, offerings: list[Offering]) -> dict[Offering, Price]:

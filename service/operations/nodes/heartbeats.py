@@ -166,13 +166,13 @@ async def _write_changes(
     await leases.enqueue_all(conn, tables.attempts, attempt_ids, now)
     notices = [t for t in accepted if t.is_notice]
     progress = {t.locked_node.job_id: _generation_progress(t) for t in accepted if t.is_progress}
-    reports = [t for t in accepted if node_reports.has_reports(t.heartbeat)]
-    jobs = {t.locked_node.job_id for t in (*notices, *reports)} | progress.keys()
+    with_reports = [t for t in accepted if node_reports.has_reports(t.heartbeat)]
+    jobs = {t.locked_node.job_id for t in (*notices, *with_reports)} | progress.keys()
     await locks.before_writing(conn, tables.jobs, jobs)
     await job_versions.raise_all(conn, {t.locked_node.job_id for t in notices}, now)
     await events.add_all(conn, [_eviction_event(t, now) for t in notices])
-    for report in reports:
-        await node_reports.record_reports(conn, report.locked_node, report.heartbeat, now)
+    for t in with_reports:
+        await node_reports.record_reports(conn, t.locked_node, t.heartbeat, now)
     await heartbeats.record_progress(conn, list(progress.values()), now)
 
 

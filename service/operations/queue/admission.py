@@ -106,7 +106,7 @@ async def mark_full_regions(
     Holds the lock on core counts until the transaction ends: the caller must write the attempt that
     takes the cores.
     """
-    if not await quotas.is_any_region_known(conn, now):
+    if not await quotas.is_any_quota_known(conn, now):
         return list(states)
     await jobs.take_turn(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
@@ -122,7 +122,7 @@ async def find_jobs_with_room(
     attempts. Cores that are reserved for a job count as free for it. None of these jobs has a live
     attempt.
     """
-    has_quotas = await quotas.is_any_region_known(conn, now)
+    has_quotas = await quotas.is_any_quota_known(conn, now)
     if has_quotas:
         await jobs.take_turn(conn, "cores")
     reservations = await queue.admitted(conn, requests, now)
@@ -136,7 +136,7 @@ async def find_jobs_with_room(
             continue
         extra_cores = nodes * sku.vcpus - (cores if region == offering.pool else 0)
         if extra_cores <= region_cores.free:
-            regions[offering.pool] = region_cores.with_cores(extra_cores)
+            regions[offering.pool] = region_cores.with_more_cores(extra_cores)
             with_room.add(job_id)
     return with_room
 
@@ -153,15 +153,21 @@ async def requeue_job(
     """
     terms = row.constraints
     too_expensive = {
-        p.offering for p in states if terms.forbids(p.offering, p.price, _gpus(p.offering.vm_size))
+        state.offering
+        for state in states
+        if terms.forbids(state.offering, state.price, _gpus(state.offering.vm_size))
     }
-    affordable = terms.buys([p.offering for p in states if p.offering not in too_expensive])
-    if any(o.capacity_type is CapacityType.ON_DEMAND for o in affordable):
+    buyable = terms.buys(
+        [state.offering for state in states if state.offering not in too_expensive]
+    )
+    if any(o.capacity_type is CapacityType.ON_DEMAND for o in buyable):
         return False
-    lacking = {p.offering for p in states if p.shortage and not p.shortage.in_a_row} - too_expensive
+    lacking = {
+        state.offering for state in states if state.shortage and not state.shortage.in_a_row
+    } - too_expensive
     if not lacking:
         return False
-    excluded = {p.offering for p in states} - lacking
+    excluded = {state.offering for state in states} - lacking
     return await queue.send_back(conn, make_gang(row, excluded), row.since, now)
 
 
@@ -208,11 +214,11 @@ def make_gang(
     nodes = plan.chosen.nodes
     offerings = [option.offering for option in plan.options]
     allowed = [o for o in offerings if not terms.forbids(o, None, 0)]
-    affordable = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
-    open_ = [o for o in affordable if o not in closed]
+    buyable = terms.buys([o for o in allowed if o not in too_expensive] or allowed)
+    open_ = [o for o in buyable if o not in closed]
     wants = [
         RegionRequest(region=offering.pool, cores=_spot_cores(offering, nodes))
-        for offering in open_ or affordable or offerings
+        for offering in open_ or buyable or offerings
     ]
     return Gang(
         job_id=row.id,
@@ -255,7 +261,7 @@ async def _admit_now(
     (project,) = await quotas.of(conn, {}, [gang.project_id], default_quota)
     quota = project.quota
     limited = quota.max_jobs is not None or quota.max_gpus is not None
-    if not limited and not await quotas.is_any_region_known(conn, now):
+    if not limited and not await quotas.is_any_quota_known(conn, now):
         return AdmittedJob(job_id=gang.job_id)
     await queue.take_turn(conn)
     if await queue.has_waiting(conn):

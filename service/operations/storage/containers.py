@@ -17,7 +17,7 @@ from service.storage.store import BlobStore
 
 # Not for new jobs (see above): an alarm is raised once, so a temporary container must not use it.
 GRACE = timedelta(hours=1)
-_IDS_PER_QUERY = 10_000  # ids in one query
+_IDS_PER_QUERY = 10_000
 
 
 async def list_unknown_containers(

@@ -161,7 +161,7 @@ async def _repeat_request(
         and before.priority is not request.priority
         and expected_at
     ):
-        charge = before.charge + _high_priority_charge(inspection, request.tier, now)
+        charge = before.charge + _high_priority_surcharge(inspection, request.tier, now)
         await tier_moves.raise_priority(conn, before, charge, expected_at, now)
     return await tier_moves.open_for(conn, before.job_id, before.path)
 
@@ -201,7 +201,9 @@ async def _write_request(
     return move
 
 
-def _high_priority_charge(inspection: FolderInspection, tier: AccessTier, now: datetime) -> Decimal:
+def _high_priority_surcharge(
+    inspection: FolderInspection, tier: AccessTier, now: datetime
+) -> Decimal:
     """Return the extra cost of high priority for the blobs that are not back yet."""
     high, standard = (
         storage_cost.quote_move(inspection.blobs, tier, priority, inspection.prices, now).charge

@@ -181,12 +181,12 @@ class AttemptReconciler:
         return limited.region(row.offering.pool, claim) if limited else self.cloud
 
     async def _cloud_after(
-        self, first: Callable[[], Awaitable[None]], claim: Claim, row: AttemptRow
+        self, before_call: Callable[[], Awaitable[None]], claim: Claim, row: AttemptRow
     ) -> CloudProvider:
-        """Return the cloud for one call; ``first`` is awaited right before it, after its wait."""
+        """Return the cloud for one call; ``before_call`` is awaited after its wait."""
         if self.limited_cloud is not None:
-            return self.limited_cloud.region(row.offering.pool, claim, first)
-        await first()
+            return self.limited_cloud.region(row.offering.pool, claim, before_call)
+        await before_call()
         return self.cloud
 
     def _is_decided(self, claim: Claim, row: AttemptRow, listing: ScaleSetList | None) -> bool:

@@ -168,7 +168,7 @@ class Observer:
     async def _update_facts(
         self, observation: Observation, facts: AttemptInputs, head: Head | None
     ) -> tuple[AttemptInputs, GrowthOutlook, HeadUnreadable | None]:
-        """Write the rare news; without HEAD if its content cannot be stored: then return why."""
+        """Write rare updates, without HEAD if its content cannot be stored; return the fault."""
         try:
             return *await self._write_update(observation, facts, head), None
         except (DataError, ValueError, OverflowError):
@@ -264,7 +264,7 @@ def _attempt_view(
     views = _node_views(observation, facts.records, awake_since)
     opened, ladder = facts.newest_generation, facts.oom_fallback
     generation = opened.generation if opened else None
-    heard_at = _last_heard_at(generation, facts.records)
+    heard_at = _longest_silent_since(generation, facts.records)
     heartbeats = [t for t in (heard_at, facts.committed_at) if t is not None]
     generations = [g for g in facts.same_checkpoint if g.rung == ladder.rung] if head else []
     return AttemptView(
@@ -304,7 +304,9 @@ def _from_timestamp(seconds: float) -> datetime:
     return datetime.fromtimestamp(seconds, UTC)
 
 
-def _last_heard_at(generation: Generation | None, records: list[NodeRecord]) -> datetime | None:
+def _longest_silent_since(
+    generation: Generation | None, records: list[NodeRecord]
+) -> datetime | None:
     """Return when the healthy member that has been silent for longest was last heard."""
     if generation is None:
         return None

@@ -14,7 +14,7 @@ from datetime import datetime, timedelta
 from service.cloud.provider import Throttled
 
 CONCURRENT_CALLS = 50  # to one region, of the 200 steps of the loop
-_USUAL_CALL_TIME = timedelta(seconds=1)  # the usual length of a call
+_USUAL_CALL_TIME = timedelta(seconds=1)
 _SHORTEST_WAIT = 2.0  # seconds
 _LONGEST_WAIT = timedelta(seconds=28)  # calls that hung may end at any time
 

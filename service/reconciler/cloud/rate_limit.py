@@ -194,7 +194,7 @@ class RateLimitedCloud:
     def _token_request(
         self, region: str, kinds: Collection[RequestKind], *, sweeps: bool = False
     ) -> TokenRequest:
-        """Return the buckets of such requests, or the shares of them that sweeps have."""
+        """Return a request for a token of each kind; ``sweeps``: from the sweeps' share."""
         buckets = {}
         for kind in kinds:
             shared = kind in SWEPT and region != ALL

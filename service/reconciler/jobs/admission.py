@@ -30,7 +30,7 @@ class Admissions:
     now: Callable[[], datetime]
     default_quota: ProjectQuota = NO_QUOTA  # of a project without a quota of its own
     regions: tuple[str, ...] = ()
-    replica_name: str = field(default_factory=lambda: uuid4().hex)  # name of this replica
+    replica_name: str = field(default_factory=lambda: uuid4().hex)
 
     async def run_once(self) -> int:
         """Admit the jobs that may start, if it is this replica's turn; return their number."""

@@ -29,7 +29,7 @@ from service.operations.queue import admission
 from service.pricing.source import PriceSource, known_prices
 
 _INTERVAL = timedelta(seconds=30)
-_COLUMNS_OF_LAST_LAUNCH = ("waits_for", "moves_since", "returns_since")  # a launch clears them
+_COLUMNS_CLEARED_BY_LAUNCH = ("waits_for", "moves_since", "returns_since")  # a launch clears them
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +48,7 @@ class PlainLaunch:
         terms = self.row.constraints
         limits = (terms.deadline, terms.budget, terms.max_price, self.row.over_budget_at)
         columns = self.claim.row._asdict()
-        has_leftovers = any(columns.get(name) for name in _COLUMNS_OF_LAST_LAUNCH)
+        has_leftovers = any(columns.get(name) for name in _COLUMNS_CLEARED_BY_LAUNCH)
         free = not any(limits) and not terms.regions and not has_leftovers
         return free and len(self.plan.options) == 1
 
@@ -121,9 +121,8 @@ async def _write(
     now: datetime,
 ) -> None:
     await attempts.add_all(conn, [_attempt(launch, prices, now) for launch in launches])
-    await job_versions.raise_all(
-        conn, [launch.row.id for launch in launches], now
-    )  # the phase is another one
+    # The jobs' phase has changed.
+    await job_versions.raise_all(conn, [launch.row.id for launch in launches], now)
     await leases.release_all(conn, [(launch.claim, now + _INTERVAL) for launch in launches], now)
 
 

@@ -174,7 +174,7 @@ class AttemptLauncher:
     ) -> None:
         async with self.engine.begin() as conn:
             if deadlines.should_move(row, risk):
-                risk = await self._stay_on_spot(conn, row, plan, states, risk)
+                risk = await self._stay_without_budget(conn, row, plan, states, risk)
             await deadlines.handle_risk(conn, claim, row, risk, self.now())
 
     async def _return_to_spot(
@@ -197,14 +197,14 @@ class AttemptLauncher:
             states_now = await admission.mark_full_regions(conn, row.id, states, nodes, now)
             if move.candidate and move.candidate.offering in _offerings_without_cores(states_now):
                 return
-            move = await self._stay_on_spot(conn, row, plan, states, move)
+            move = await self._stay_without_budget(conn, row, plan, states, move)
             net = move.net and await self._budget_refusal(
                 conn, row, plan, states, move.net.offering
             )
             if move.candidate is not None and net is None:
                 await deadlines.return_to_spot(conn, claim, row, move, now)
 
-    async def _stay_on_spot(
+    async def _stay_without_budget(
         self,
         conn: AsyncConnection,
         row: JobRow,
@@ -218,7 +218,7 @@ class AttemptLauncher:
         """
         assert risk.candidate is not None, "it wants to move there"
         refusal = await self._budget_refusal(conn, row, plan, states, risk.candidate.offering)
-        return deadlines.stay_on_spot(risk, refusal.reason) if refusal else risk
+        return deadlines.stay_without_budget(risk, refusal.reason) if refusal else risk
 
     async def _budget_refusal(
         self,
@@ -228,7 +228,7 @@ class AttemptLauncher:
         states: Sequence[OfferingState],
         offering: Offering,
     ) -> budgets.BudgetRefusal | None:
-        state = next(p for p in states if p.offering == offering)
+        state = next(s for s in states if s.offering == offering)
         return await budgets.find_refusal(
             conn, row.id, *_reservation(state, plan), self.allowance, self.now()
         )
@@ -385,8 +385,8 @@ def _reservation(state: OfferingState, plan: Plan) -> tuple[Decimal, timedelta]:
 def _current_hold(live: AttemptRow, plan: Plan, now: datetime) -> CurrentHold:
     booting = live.state is not AttemptState.RUNNING
     age = (now - live.created_at).total_seconds()
-    boot_s = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
-    return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=boot_s)
+    boot_left = max(plan.chosen.recovery_seconds - age, 0.0) if booting else 0.0
+    return CurrentHold(key=(live.offering, plan.chosen.nodes), age_s=age, cold_left_s=boot_left)
 
 
 async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRow | None:
@@ -397,4 +397,4 @@ async def _newest_checkpoint(conn: AsyncConnection, job_id: str) -> CheckpointRo
 
 def _offerings_without_cores(states: Sequence[OfferingState]) -> set[Offering]:
     """Return the offerings whose quota of cores is used up."""
-    return {p.offering for p in states if p.shortage is not None and not p.shortage.in_a_row}
+    return {s.offering for s in states if s.shortage is not None and not s.shortage.in_a_row}

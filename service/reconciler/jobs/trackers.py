@@ -27,7 +27,7 @@ TIMEOUT = timedelta(days=1)  # until a failing tracker is given up
 RETRY_DELAY = timedelta(seconds=60)
 CLAIM_DURATION = timedelta(minutes=10)
 SETTLE_DELAY = timedelta(seconds=60)  # after a job's end, for its last figures to come in
-_MAX_RUNS = 20  # runs
+_MAX_RUNS = 20
 _MAX_STEPS = 1000  # of one batch
 Json = dict[str, Any]
 
@@ -122,15 +122,8 @@ class TrackerRuns:
 
 
 def _options(job: JobRow, kind: str) -> Json:
-    integrations = job.request.get("integrations") or []
-    return next(
-        (
-            integration.get(kind) or {}
-            for integration in integrations
-            if integration["type"] == kind
-        ),
-        {},
-    )
+    of_kind = (i for i in job.request.get("integrations") or [] if i["type"] == kind)
+    return next((integration.get(kind) or {} for integration in of_kind), {})
 
 
 def _complete_steps(rows: Sequence[Json], after: int) -> Sequence[Json]:

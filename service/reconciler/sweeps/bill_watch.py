@@ -38,9 +38,9 @@ class BillWatch:
 
 def _first_day(today: date, told_at: datetime | None) -> date:
     """Return the first day to fetch, so that no day since the last fetch is left out."""
-    last = (
+    first = (
         today - _LONGEST_RECONCILIATION
         if told_at is None
         else told_at.astimezone(UTC).date() - _CORRECTION_PERIOD
     )
-    return max(last, today - _LONGEST_RECONCILIATION)
+    return max(first, today - _LONGEST_RECONCILIATION)

@@ -71,7 +71,7 @@ class OrphanSweep:
     async def _delete_or_alarm(self, orphan: ScaleSet, age: timedelta, *, is_billed: bool) -> None:
         """Delete an orphan, and raise the alarm if its deletion is stuck.
 
-        ``is_billed``: it is billed. One that is not is kept until it is BILLING_GRACE old.
+        An orphan that is not billed is kept until it is BILLING_GRACE old.
         """
         if not is_billed and age < BILLING_GRACE:
             return

@@ -22,7 +22,7 @@ from tests.nodes.scripted_node import start_training
 from tests.world import World, client
 from trainer.contract import NodePhase
 
-BEFORE, NOW, LATER = "0003", "0004", "0005"
+BEFORE, NOW, LATER = "0004", "0005", "0006"
 
 
 async def request_path(parts: Parts) -> httpx.Response:

@@ -29,7 +29,7 @@ def test_a_line_keeps_its_base_and_names_its_newest_job(base: str, suffix: str) 
 
     assert first == f"ft:{base}:{PROJECT}:{suffix}:{JOB}"
     assert second == f"ft:{base}:{PROJECT}::ftjob-03"
-    assert (lineage.training_job(first), lineage.training_job(second)) == (JOB, "ftjob-03")
+    assert (lineage.training_job_id(first), lineage.training_job_id(second)) == (JOB, "ftjob-03")
     assert lineage.is_made(first)
 
 

@@ -4,7 +4,7 @@ import pytest
 
 from service.domain.errors import InvalidRequest
 from service.operations.models import models
-from service.operations.models.models import missing_files
+from service.operations.models.models import describe_defect
 from service.storage.fake import MemoryStore
 from tests.world import stage
 
@@ -86,5 +86,7 @@ def shards(*numbers: int, count: int = 3) -> set[str]:
     ],
 )
 def test_a_staged_model_that_lacks_a_file_says_which(files: set[str], reason: str) -> None:
-    assert missing_files(files).endswith(reason) if not reason else reason in missing_files(files)
-    assert bool(missing_files(files)) == bool(reason)
+    defect = describe_defect(files)
+
+    assert reason in defect
+    assert bool(defect) == bool(reason)

@@ -239,7 +239,7 @@ def test_quotas_hold_nothing_that_fits_waits_and_order_of_rows_does_not_matter(
             admitted_job.gpus
         )
         if admitted.region in free:
-            free[admitted.region] = free[admitted.region].with_cores(admitted.cores)
+            free[admitted.region] = free[admitted.region].with_more_cores(admitted.cores)
     for p in usages.values():
         assert p.quota.max_jobs is None or p.jobs <= p.quota.max_jobs
         assert p.quota.max_gpus is None or p.gpus <= p.quota.max_gpus

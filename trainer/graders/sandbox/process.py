@@ -54,7 +54,7 @@ class Sandbox:
             self.close()
         is_new_process = self._process is None
         try:
-            return self._send_answer(answer)
+            return self._grade_once(answer)
         except TimeoutError:
             self.close()
             return Grade(0.0, f"timed out after {self._seconds:g} s")
@@ -74,7 +74,7 @@ class Sandbox:
                 pipe.close()
         self._process, self._buffer, self._graded_seconds = None, b"", 0.0
 
-    def _send_answer(self, answer: ModelAnswer) -> Grade:
+    def _grade_once(self, answer: ModelAnswer) -> Grade:
         process = self._process or self._start()
         self._number += 1
         request = {"number": self._number, "text": answer.text, "item": answer.item}

@@ -40,7 +40,7 @@ class ServiceSession:
         self._controller = controller
         self._reports = reports
         self._join_lock = asyncio.Lock()
-        self._newer_directive = asyncio.Event()  # the service has a directive that we have not seen
+        self._directive_announced = asyncio.Event()  # the service has a newer directive
         self._heartbeat_answered = asyncio.Event()
         self._last_answered: Heartbeat | None = None  # the last one that was answered
         self._seq = 0
@@ -70,11 +70,11 @@ class ServiceSession:
     async def follow_directives(self) -> None:
         """Poll for directives, and apply them."""
         while True:
-            self._newer_directive.clear()
+            self._directive_announced.clear()
             # Cancel a poll on a dead connection when a heartbeat announces a newer directive.
             await wait_first(
                 self._call_until_answered(self._poll_directive, asyncio.sleep),
-                self._newer_directive.wait(),
+                self._directive_announced.wait(),
             )
 
     async def wait_until_reported(self) -> None:
@@ -199,7 +199,7 @@ class ServiceSession:
         self._last_answered = heartbeat
         self._heartbeat_answered.set()
         if answer.directive_seq > self._controller.node.directive:
-            self._newer_directive.set()
+            self._directive_announced.set()
 
     async def _poll_directive(self) -> None:
         clock = self._context.clock

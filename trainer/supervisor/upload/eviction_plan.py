@@ -92,17 +92,15 @@ def uncapped_rate(measured: float | None, cap: float) -> float | None:
 
 def decision_message(decision: EvictionDecision) -> str:
     """Return the decision as a message to the user."""
-    remaining = f"{decision.seconds_left:.0f} s"
+    time_left = f"{decision.seconds_left:.0f} s"
     if decision.needed_seconds is None:
-        return f"Azure takes the machine in {remaining}: saving at once"
-    needed_seconds = f"a save takes about {decision.needed_seconds:.0f} s"
+        return f"Azure takes the machine in {time_left}: saving at once"
+    save_text = f"a save takes about {decision.needed_seconds:.0f} s"
     if decision.choice is EvictionChoice.RELY:
         return (
-            f"Azure takes the machine in {remaining}, and {needed_seconds}: it would not be whole. "
+            f"Azure takes the machine in {time_left}, and {save_text}: it would not be whole. "
             "Training goes on from the newest checkpoint that is committed by then"
         )
     if decision.choice is EvictionChoice.SAVE_NOW:
-        return f"Azure takes the machine in {remaining}, and {needed_seconds}: saving at once"
-    return (
-        f"Azure takes the machine in {remaining}, and {needed_seconds}: the step is finished first"
-    )
+        return f"Azure takes the machine in {time_left}, and {save_text}: saving at once"
+    return f"Azure takes the machine in {time_left}, and {save_text}: the step is finished first"
