@@ -209,8 +209,9 @@ async def drop_admissions(
 ) -> None:
     """Drop admissions as ``drop_admission`` does, for many jobs with their old and new states."""
     ended = [job_id for job_id, _, to in moves if to in JOB_TERMINAL]
-    moved = [job_id for job_id, *ends in moves if JobState.PAUSED in ends]
-    pause_changed = [job_id for job_id in moved if job_id not in ended]
+    pause_changed = [
+        job_id for job_id, *states in moves if JobState.PAUSED in states and job_id not in ended
+    ]
     if ended:
         await conn.execute(delete(queue).where(among(_c.job_id, ended)))
     if pause_changed:
