@@ -250,3 +250,4 @@ async def test_a_refusal_is_asked_for_once_and_means_what_it_says_and_no_more(
     assert type(failed.value) is error
     assert message in str(failed.value)
     assert len(arm.requests) == len(answers)
+    assert all(r.query["forceDeletion"] == "true" for r in arm.requests if r.method == "DELETE")

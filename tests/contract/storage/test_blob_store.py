@@ -323,6 +323,8 @@ async def test_what_is_missing_is_not_found_and_deleting_it_does_no_harm(
     assert await collected(store.stream(container, "a")) == b""
     await store.delete(container, "a")
     await store.delete(container, "a")
+    with pytest.raises(PreconditionFailed):
+        await store.write(container, "a", b"1", if_match="0x8DEADBEEF")
     for where in (container, "no-such-container"):
         for missing in (store.read, store.properties):
             with pytest.raises(BlobNotFound):

@@ -136,6 +136,9 @@ while True:
         ("import os\nos.closerange(0, 64)\nwhile True: pass", "the grader closed the pipe"),
         ("import os\nfor fd in range(64):\n  try: os.write(fd, b'1\\n')\n  except OSError: pass",
          "the grader wrote over the pipe"),
+        ("import os\nfor fd in range(64):\n"
+         "  try: os.write(fd, b'{\"number\": 2, \"score\": NaN}\\n')\n"
+         "  except OSError: pass", "the grader wrote over the pipe"),
         ("import os\nfor fd in range(64):\n  try: os.write(fd, b'x' * 10**6)\n"
          "  except OSError: pass", "the grader's reply is longer than 65536 bytes"),
     ],

@@ -20,8 +20,8 @@ from service.domain.states import JobState
 from service.operations.money import budgets
 from service.reconciler.jobs.budgets import ProjectBudgets
 from tests.integration.db.rows import blocked
-from tests.integration.money.test_budgets import start_job, train_on, with_budget
-from tests.nodes.scripted_node import say_all
+from tests.integration.money.test_budgets import start_job, stop_nodes, train_on, with_budget
+from tests.nodes.scripted_node import boot, say_all
 from tests.waiting import until
 from tests.world import World
 from trainer.contract import NodePhase
@@ -224,3 +224,20 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
     assert once == 1
     assert (await world.event_codes(job)).count("job.budget_exhausted") == 2
     assert (await world.job(job))["phase"] == "paused"
+
+
+async def test_the_same_budget_given_again_counts_from_then_on(world: World) -> None:
+    await give_budget(world, 40)
+    job, nodes, number = await start_job(world, nodes=2)
+    await train_on(world, nodes, number, minutes=92)
+    await sweep(world).run_once()
+    await stop_nodes(world, job, nodes, number)
+    paused = await world.job(job)
+    world.clock.advance(hours=24)
+
+    await give_budget(world, 40)  # and whoever gave it is killed
+    await sweep(world).run_once()
+    booted = await boot(world, job)
+
+    assert (paused["phase"], paused["status_reason"]["code"]) == ("paused", "budget_exhausted")
+    assert len(booted) == 2

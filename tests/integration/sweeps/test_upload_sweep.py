@@ -132,6 +132,37 @@ async def test_a_refused_upload_is_no_longer_under_way_and_its_row_goes(world: W
     assert await rows(world) == []
 
 
+async def test_an_abandoned_upload_is_refused_at_the_next_chunk_and_not_at_the_last(
+    world: World,
+) -> None:
+    sent = []
+
+    async def slow_body() -> AsyncIterator[bytes]:
+        request = client(make_app(world.parts)).build_request(
+            "POST",
+            "/v1/files",
+            files={"file": b'{"messages": [{"role": "assistant", "content": "4"}]}'},
+            data={"purpose": "fine-tune"},
+            headers={"content-type": "multipart/form-data; boundary=b"},
+        )
+        body = request.read()
+        yield body[:-20]
+        world.clock.advance(seconds=ABANDONED_AFTER.total_seconds() + 1)
+        await sweep_of(world).run_once()
+        for byte in body[-20:]:
+            world.clock.advance(seconds=PROGRESS_INTERVAL.total_seconds())
+            sent.append(byte)
+            yield bytes([byte])
+
+    headers = {"content-type": "multipart/form-data; boundary=b"}
+    response = await world.call("POST", "/v1/files", content=slow_body(), headers=headers)
+
+    assert response.status_code == 503
+    assert "Upload the file again" in response.json()["error"]["message"]
+    assert len(sent) < 20
+    assert (await world.call("GET", "/v1/files")).json()["data"] == []
+
+
 @dataclass
 class FrozenStore(MemoryStore):
     """The process stands still before the blob's commit, while a sweep looks so many times."""

@@ -191,6 +191,12 @@ def test_rule(attempt_: Attempt, view: AttemptView, step: AttemptStep) -> None:
 
 
 ENDS = {
+    "a pause for which a silent member cannot save": row(
+        attempt(RUNNING, stop_as=Outcome.PAUSED),
+        replace(TRAINING, heard_at=NOW - 5 * MINUTE - SECOND),
+        Outcome.PAUSED,
+        "asked",
+    ),
     "capacity that is refused late": row(
         attempt(PROVISIONING),
         AttemptView(scale_set=machines(BROKEN, 0, error_code="AllocationFailed", failure=NO_ROOM)),

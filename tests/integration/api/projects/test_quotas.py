@@ -153,3 +153,15 @@ async def test_nothing_may_be_added_where_the_limit_is_zero(world: World) -> Non
         await set_limits(world, **{name: 0})
         assert is_refused(await world.call("POST", path, **body)), name
         await set_limits(world, **{name: None})
+
+
+async def test_a_revoked_key_gives_its_place_back(world: World) -> None:
+    await set_limits(world, keys=2)
+    second = (await world.call("POST", "/v1/api_keys", json={"name": "second"})).json()
+    refusal = await world.call("POST", "/v1/api_keys", json={"name": "third"})
+    await world.call("DELETE", f"/v1/api_keys/{second['id']}")
+
+    after = await world.call("POST", "/v1/api_keys", json={"name": "third"})
+
+    assert is_refused(refusal, "2 API keys", "DELETE /v1/api_keys/ID")
+    assert after.status_code == 200

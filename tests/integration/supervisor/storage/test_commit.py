@@ -66,6 +66,17 @@ def folder(tmp_path: Path) -> RunDir:
 
 
 class TestCommit:
+    async def test_what_another_generation_sent_is_not_recalled(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        await _saved(container, folder)
+        client.upload_blob(HEAD, Head(generation=2).to_json(), overwrite=True)
+        successor = Committer(container, replace(GENERATION, number=2), NodeClock())
+
+        await successor.expect_earlier_saves()
+
+        assert successor.is_idle
+
     async def test_a_trainer_that_makes_room_meanwhile_costs_no_save(
         self, container: Flaky, folder: RunDir
     ) -> None:

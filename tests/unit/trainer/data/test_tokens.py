@@ -357,3 +357,12 @@ def test_a_preference_is_two_chats_of_which_the_answers_alone_are_trained() -> N
 def test_a_preference_that_lacks_something_says_what_it_needs(row: Any, lacks: str) -> None:  # noqa: ANN401
     with pytest.raises(ValueError, match=lacks):
         read_answers(row)
+
+
+def test_text_parts_and_the_developer_role_mean_what_they_say() -> None:
+    parts = [{"type": "text", "text": "Be "}, {"type": "text", "text": "short."}]
+    row = {"messages": [{"role": "developer", "content": parts}, *TALK[1:]]}
+
+    plain = tokenize_chat(TOKENIZER, {"messages": TALK}, 512, TODAY)
+
+    assert tokenize_chat(TOKENIZER, row, 512, TODAY) == plain

@@ -9,6 +9,7 @@ from jinja2 import TemplateError
 
 from tests.unit.trainer.process.trainer_spec import ME as WORLD_OF_ONE
 from tests.unit.trainer.process.trainer_spec import SPEC
+from trainer.contract import Rung
 from trainer.engine.deepspeed_engine import build_engine
 from trainer.loop import NotFiniteError
 from trainer.process.non_retryable import (
@@ -148,3 +149,21 @@ def test_a_mark_that_cannot_be_read_is_none(tmp_path: Path) -> None:
     folder.out_of_memory(0).write_text(RankResult(how="stopped", step=1).to_json())
 
     assert out_of_memory_marks(folder, range(2)) == {}
+
+
+def test_an_error_that_is_no_lack_of_memory_leaves_no_mark(tmp_path: Path) -> None:
+    folder = RunDir(tmp_path)
+    with (
+        pytest.raises(RuntimeError, match="bad"),
+        record_out_of_memory(folder, WORLD_OF_ONE, SPEC, "cpu"),
+    ):
+        raise RuntimeError("bad")
+
+    assert out_of_memory_marks(folder, range(2)) == {}
+
+
+def test_a_rung_changes_how_much_is_taken_at_once_and_nothing_else() -> None:
+    rung = Rung(micro_batch=1, gradient_checkpointing=True)
+
+    assert SPEC.on(rung) == replace(SPEC, micro_batch=1, gradient_checkpointing=True)
+    assert SPEC.on(None) == SPEC

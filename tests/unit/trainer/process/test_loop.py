@@ -164,6 +164,24 @@ def test_a_run_goes_to_its_last_step_without_a_save_at_the_end(rig: Rig) -> None
     assert len(rig.rundir.metrics.read_text().splitlines()) == 3
 
 
+class RecordsSteps(SupervisedLoss):
+    """Keeps the number of each step that it prepares."""
+
+    def __init__(self) -> None:
+        self.steps: list[int] = []
+
+    def prepare_step(self, step: int) -> None:
+        self.steps.append(step)
+
+
+def test_a_method_knows_the_number_of_each_step_before_it(rig: Rig) -> None:
+    method = RecordsSteps()
+
+    train(replace(rig.parts, method=method), TrainingState(step=1, consumed_samples=2))
+
+    assert method.steps == [2, 3]
+
+
 def test_a_stop_in_the_middle_of_a_step_drops_it_and_saves_the_boundary(rig: Rig) -> None:
     boundaries: list[RngState] = []
     rig.feed.before = lambda _: boundaries.append(capture_rng())
