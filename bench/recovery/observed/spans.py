@@ -95,9 +95,9 @@ def _last_end(
 
     The limits exclude spans of later generations on the same machines, which have the same names.
     """
-    spans = _named(attempt.spans, names)
+    spans = _spans_with_names(attempt.spans, names)
     return max((s[2] for s in spans if s[1] >= after and s[2] <= before), default=None)
 
 
-def _named(spans: Sequence[Span], names: Sequence[str]) -> list[Span]:
+def _spans_with_names(spans: Sequence[Span], names: Sequence[str]) -> list[Span]:
     return [s for s in spans if s[0] in names]
