@@ -115,22 +115,15 @@ def _results(
     folder: TraceFolder, zones: Sequence[int], world: ReplayWorld, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
     capacity = [folder.capacity[z] for z in zones]
-    yield (
-        REKINDLE,
-        ours.play(world, capacity, begin, ours.empty_experience(world), signs=rules.signs),
-    )
+    empty_experience = ours.empty_experience
+    yield REKINDLE, ours.play(world, capacity, begin, empty_experience(world), signs=rules.signs)
     if rules.staying:
-        yield (
-            STAYING,
-            ours.play(world, capacity, begin, ours.empty_experience(world), MoveMode.STAYS),
-        )
+        yield STAYING, ours.play(world, capacity, begin, empty_experience(world), MoveMode.STAYS)
     if rules.asking:
-        yield (
-            ASKING,
-            ours.play(world, capacity, begin, ours.empty_experience(world), MoveMode.ASKS_FIRST),
-        )
+        moves = MoveMode.ASKS_FIRST
+        yield ASKING, ours.play(world, capacity, begin, empty_experience(world), moves)
     if rules.history:
-        experience = ours.empty_experience(world)
+        experience = empty_experience(world)
         ours.play(world, capacity, begin - world.deadline, experience, signs=rules.signs)
         yield WARM, ours.play(world, capacity, begin, experience, signs=rules.signs)
     for name in RIVALS:

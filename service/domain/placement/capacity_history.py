@@ -15,8 +15,8 @@ from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 
 _HOUR = 3600.0
 _AT_ONCE = timedelta(minutes=10)  # so soon after an eviction another offering makes it good
-APART = timedelta(minutes=10)  # of two signs that are two, and not one reported twice
-_FRESH = timedelta(minutes=45)  # an older sign says nothing of now
+APART = timedelta(minutes=10)  # between two signals that are two, and not one reported twice
+_FRESH = timedelta(minutes=45)  # an older signal says nothing of now
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -43,8 +43,8 @@ def failover_probability(hops: tuple[int, int], spots: int) -> float:
 
 def expected_aftermath(history: CapacityHistory, spots: int) -> EvictionWait:
     """Return the expected wait after each eviction of a job with ``spots`` offerings."""
-    of = outage_end_rates(history.outages, spots)
-    p50, p90 = (residual_life_quantile(of, 0.0, share) * _HOUR for share in (0.5, 0.9))
+    rates = outage_end_rates(history.outages, spots)
+    p50, p90 = (residual_life_quantile(rates, 0.0, q) * _HOUR for q in (0.5, 0.9))
     share = 1 - failover_probability(history.regrants, spots)
     return EvictionWait(share=share, p50=p50, p90=p90, outages=_WEIGHT + sum(history.outages.ends))
 
@@ -52,7 +52,7 @@ def expected_aftermath(history: CapacityHistory, spots: int) -> EvictionWait:
 def is_every_offering_in_backoff(shortages: Iterable[Shortage], nodes: int, now: datetime) -> bool:
     """Return whether a job of ``nodes`` machines still leaves all offerings alone.
 
-    A row remains until somebody gets machines, so an old one says nothing of today. Waiting jobs
+    A row remains until a job gets machines, so an old one says nothing of today. Waiting jobs
     recheck within a minute of its end.
     """
     return all(s.covers(now - RECHECK_INTERVAL, nodes) for s in shortages)

@@ -26,10 +26,10 @@ class CostModel:
     ratio: float  # Spot price over on-demand price, for the same work
     cold_start: float  # hours paid for before work goes on
     lost: float  # hours of work that an eviction undoes
-    evictions: tuple[float, ...]
-    returns: tuple[float, ...]  # of capacity, when everything was refused
-    elsewhere: float  # odds that another offering takes an evicted job at once
-    return_probability: float = 1.0  # that a move from on demand finds Spot; 0: none is made
+    eviction_rates: tuple[float, ...]
+    return_rates: tuple[float, ...]  # of capacity, when everything was refused
+    failover_probability: float  # that another offering takes an evicted job at once
+    grant_probability: float = 1.0  # that Spot takes a move from on demand; 0: no moves
 
     @property
     def to_leave(self) -> float:
@@ -71,12 +71,12 @@ class CostToGo:
 
     def cost_of_move(self, work: float, slack: float, outage: int) -> float:
         """Return the cost of leaving on demand for Spot now, which may refuse."""
-        sure, starts = self.terms.return_probability, self.cost_of_start(work, slack)
-        if sure == 1:
+        granted, starts = self.terms.grant_probability, self.cost_of_start(work, slack)
+        if granted == 1:
             return starts
         cold = self.terms.cold_start
         again = cold + self.cost_of_on_demand(work, slack - cold, outage)
-        return sure * starts + (1 - sure) * min(self.cost_of_wait(work, slack, outage), again)
+        return granted * starts + (1 - granted) * min(self.cost_of_wait(work, slack, outage), again)
 
     def _between(self, rows: list[list[float]], work: float, slack: float) -> float:
         i, u = _interpolation_point(self.work, work)
@@ -92,8 +92,8 @@ def solve(terms: CostModel, most_work: float, most_slack: float) -> CostToGo:
     work = grid_points(terms.cold_start, most_work)
     slack = grid_points(terms.cold_start / 2, max(most_slack, 4 * terms.cold_start))
     solver = _Solver(terms, slack)
-    for before, now in pairwise(work):
-        solver.step(now, now - before)
+    for previous, point in pairwise(work):
+        solver.step(point, point - previous)
     return CostToGo(
         terms,
         tuple(work),
@@ -145,7 +145,7 @@ class _Solver:
         self.after_start = [_interpolation_point(slack, s - d) for s in slack]
         self.after_half = [_interpolation_point(slack, s - d / 2) for s in slack]
         self.after_loss = [_interpolation_point(slack, s - lost_work) for s in slack]
-        self.cold_eviction_probability = 1 - 2.718281828459045 ** (-terms.evictions[0] * d)
+        self.cold_eviction_probability = 1 - 2.718281828459045 ** (-terms.eviction_rates[0] * d)
 
     def step(self, work: float, hours: float) -> None:
         """Solve the row that is ``hours`` of work beyond the last row."""
@@ -162,25 +162,25 @@ class _Solver:
                 self._spot(j, hours)
 
     def _on_demand(self, j: int, work: float, hours: float) -> None:
-        terms, now, last = self.terms, self.on_demand[-1], self.on_demand[-2]
-        if not terms.return_probability or self.slack[j] < terms.to_enter:
+        terms, row, last = self.terms, self.on_demand[-1], self.on_demand[-2]
+        if not terms.grant_probability or self.slack[j] < terms.to_enter:
             for b in _PHASES:
-                now[b][j] = work
+                row[b][j] = work
             return
         start = self.start[-1][j]
         for b in _PHASES:
             ages = 1 / WIDTHS[b]
-            older = now[b + 1][j] if ages else 0.0
+            older = row[b + 1][j] if ages else 0.0
             above, below = last[b][j] + hours + ages * hours * older, 1 + ages * hours
-            moves = terms.returns[b] * hours
-            then = start if terms.return_probability == 1 else self._after_move(j, b, start)
+            moves = terms.return_rates[b] * hours
+            then = start if terms.grant_probability == 1 else self._after_move(j, b, start)
             stay = above / below
-            now[b][j] = min(stay, (above + moves * then) / (below + moves))
+            row[b][j] = min(stay, (above + moves * then) / (below + moves))
 
     def _after_move(self, j: int, b: int, start: float) -> float:
         """Return the cost of having left on demand before Spot answers."""
-        sure = self.terms.return_probability
-        return sure * start + (1 - sure) * self._outage_cost(j, b)
+        granted = self.terms.grant_probability
+        return granted * start + (1 - granted) * self._outage_cost(j, b)
 
     def _outage_cost(self, j: int, b: int) -> float:
         """Return the cost when Spot refuses: wait, or start on demand."""
@@ -192,17 +192,17 @@ class _Solver:
         return d + late + _interpolate(self.on_demand[-1][b], self.after_start[j])
 
     def _wait(self, j: int) -> None:
-        now = self.wait[-1]
+        row = self.wait[-1]
         if self.slack[j] < self.terms.to_enter:  # no Spot any more: waiting is for nothing
             for b in _PHASES:
-                now[b][j] = self._begin_on_demand(j, b)
+                row[b][j] = self._begin_on_demand(j, b)
             return
         time, start = self.slack[j] - self.slack[j - 1], self.start[-1][j]
         for b in _PHASES:
-            ages, back = time / WIDTHS[b], self.terms.returns[b] * time
+            ages, back = time / WIDTHS[b], self.terms.return_rates[b] * time
             older = self._outage_cost(j, b + 1) if ages else 0.0
             above = self._outage_cost(j - 1, b) + ages * older + back * start
-            now[b][j] = above / (1 + ages + back)
+            row[b][j] = above / (1 + ages + back)
 
     def _start(self, j: int) -> None:
         terms, d = self.terms, self.terms.cold_start
@@ -217,24 +217,24 @@ class _Solver:
 
     def _evicted(self, j: int) -> float:
         down = self._outage_cost(j, 0)
-        q = self.terms.elsewhere
+        q = self.terms.failover_probability
         return q * min(self.start[-1][j], down) + (1 - q) * down
 
     def _spot(self, j: int, hours: float) -> None:
-        terms, now, last = self.terms, self.spot[-1], self.spot[-2]
+        terms, row, last = self.terms, self.spot[-1], self.spot[-2]
         if self.slack[j] < terms.to_leave:
             for a in _PHASES:
-                now[a][j] = self._begin_on_demand(j, 0)
+                row[a][j] = self._begin_on_demand(j, 0)
             return
         i, u = self.after_loss[j]
         eviction_cost = (
             self._evicted(i) * (1 - u) + self._evicted(i + 1) * u + terms.ratio * terms.lost
         )
         for a in _PHASES:
-            ages, dies = hours / WIDTHS[a], terms.evictions[a] * hours
-            older = now[a + 1][j] if ages else 0.0
+            ages, dies = hours / WIDTHS[a], terms.eviction_rates[a] * hours
+            older = row[a + 1][j] if ages else 0.0
             above = last[a][j] + terms.ratio * hours + ages * older + dies * eviction_cost
-            now[a][j] = above / (1 + ages + dies)
+            row[a][j] = above / (1 + ages + dies)
 
 
 def _interpolate(values: list[float], point: tuple[int, float]) -> float:

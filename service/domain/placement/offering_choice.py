@@ -53,7 +53,7 @@ class OfferingState:
     price: Price
     shortage: Shortage | None = None
     experience: OfferingExperience = NO_EXPERIENCE
-    has_signals: bool = False  # signs of its capacity are read: ...
+    has_signals: bool = False  # signals of its capacity are read: ...
     likely_since: datetime | None = None  # ... several in a row say that it would accept
     egress: float = 0.0  # dollars that bringing the checkpoint there costs
 
@@ -117,13 +117,13 @@ def choose(
     free = [s for s in allowed if not _is_in_backoff(s, most_nodes, now)]
     if not free:
         return _choice_in_backoff(allowed, job_id, now)
-    situation = build_situation(allowed, work, now, most_nodes, history=history)
-    decision = policy.choose(situation)
+    policy_state = build_policy_state(allowed, work, now, most_nodes, history=history)
+    decision = policy.choose(policy_state)
     if decision.kind is DecisionKind.WAIT or decision.candidate is None:
         return OfferingChoice(why=decision.why, check_at=now + timedelta(seconds=decision.again_s))
     first = [s for s in free if s.offering == decision.candidate.offering]
     fallbacks = sorted((s for s in free if s not in first), key=lambda s: s.price.hourly)
-    record = situation.as_dict() | {"figures": decision.figures} if len(states) > 1 else None
+    record = policy_state.as_dict() | {"figures": decision.figures} if len(states) > 1 else None
     return OfferingChoice(states=(*first, *fallbacks), why=decision.why, record=record)
 
 
@@ -148,28 +148,28 @@ def deadline_risk(
     pool = allowed or [s for s in states if s.offering.capacity_type is CapacityType.SPOT]
     if terms.deadline is None or not pool:
         return None
-    situation = build_situation(pool, work, now, nodes, hold, history)
-    decision = policy.choose_for_deadline(situation)
+    policy_state = build_policy_state(pool, work, now, nodes, hold, history)
+    decision = policy.choose_for_deadline(policy_state)
     ends = terms.on_deadline_risk is OnRisk.CANCEL
     if decision is not None and decision.kind is DecisionKind.RUN and not ends:
         return decision
-    return _missed_deadline(situation, pool, full_price=not ends)
+    return _missed_deadline(policy_state, pool, full_price=not ends)
 
 
 def _missed_deadline(
-    situation: PolicyState, allowed: Sequence[OfferingState], *, full_price: bool
+    state: PolicyState, allowed: Sequence[OfferingState], *, full_price: bool
 ) -> Decision | None:
     """Return a warning if Spot misses the deadline even without an eviction; else None."""
-    starts = min(candidate.cold_start_s for candidate in situation.candidates)
-    cold = situation.held.cold_left_s if situation.held else starts
-    if situation.left_s is None or situation.left_s >= situation.work_s + situation.margin_s + cold:
+    starts = min(candidate.cold_start_s for candidate in state.candidates)
+    cold = state.held.cold_left_s if state.held else starts
+    if state.left_s is None or state.left_s >= state.work_s + state.margin_s + cold:
         return None
     why = "Even without another eviction, Spot is likely to miss it."
     if full_price and all(s.offering.capacity_type is CapacityType.SPOT for s in allowed):
         why = f"{why} The job's plan has no on-demand offering."
-    elif full_price and all(c.spot for c in situation.candidates):
+    elif full_price and all(c.spot for c in state.candidates):
         why = f"{why} On-demand capacity is sold out."
-    return Decision(kind=DecisionKind.STAY, candidate=None, again_s=situation.step_s, why=why)
+    return Decision(kind=DecisionKind.STAY, candidate=None, again_s=state.step_s, why=why)
 
 
 def back_to_spot(
@@ -191,16 +191,16 @@ def back_to_spot(
     allowed = [s for s in states if not _why_forbidden(s, terms) or s.offering == hold.key[0]]
     open_ = [s for s in allowed if not _is_in_backoff(s, nodes, now)]
     requestable = {s.offering for s in open_ if not _why_forbidden(s, terms)}
-    situation = build_situation(allowed, work, now, nodes, hold, history)
-    candidates = tuple(replace(c, again=c.offering in requestable) for c in situation.candidates)
+    policy_state = build_policy_state(allowed, work, now, nodes, hold, history)
+    candidates = tuple(replace(c, again=c.offering in requestable) for c in policy_state.candidates)
     if terms.deadline is not None and not any(c.again and not c.spot for c in candidates):
         return None
-    decision = policy.choose(replace(situation, candidates=candidates))
+    decision = policy.choose(replace(policy_state, candidates=candidates))
     goes = decision.kind is DecisionKind.RUN and decision.candidate and decision.candidate.spot
     return decision if goes else None
 
 
-def build_situation(
+def build_policy_state(
     states: Sequence[OfferingState],
     work: RemainingWork,
     now: datetime,
@@ -273,7 +273,7 @@ def _candidate(
     option = state.option
     down_at = history.last_unavailable.get(option.offering)
     granted_since = history.granted_since.get(option.offering)
-    signs = [since for since in (state.likely_since, granted_since) if since is not None]
+    signals = [since for since in (state.likely_since, granted_since) if since is not None]
     band = history.bands.get(option.offering)  # None: Azure reported none; the plan's rate holds
     planned = option.expected_evictions / option.duration_p50 if option.duration_p50 > 0 else 0.0
     return Candidate(
@@ -288,7 +288,7 @@ def _candidate(
         refused_s=0.0 if _is_in_backoff(state, nodes, now) else None,
         down_s=None if down_at is None else (now - down_at).total_seconds(),
         evicted_s=state.experience.evicted_s,
-        likely_s=(now - max(signs)).total_seconds() if signs else None,
+        likely_s=(now - max(signals)).total_seconds() if signals else None,
     )
 
 

@@ -19,7 +19,7 @@ class MoveMode(StrEnum):
     """How a job moves from what it holds to Spot."""
 
     ASKS_FIRST = "asks_first"  # what is held is left once something else is granted
-    LEAVES_FIRST = "leaves_first"  # one hold at a time: it is left, on a sign, and then asked
+    LEAVES_FIRST = "leaves_first"  # one hold at a time: it is left, on a signal, and then requested
     STAYS = "stays"  # not at all
 
 
@@ -40,7 +40,7 @@ class Candidate:
         None  # since it last refused or evicted, whatever came after; None: never
     )
     evicted_s: float | None = None  # since anything of ours was evicted from that size there
-    likely_s: float | None = None  # since when each of several signs says that it would accept
+    likely_s: float | None = None  # since when each of several signals says that it would accept
     again: bool = True  # it may be asked for; what is held and sold out or not allowed may not
 
     @property

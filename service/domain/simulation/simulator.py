@@ -169,13 +169,13 @@ class _Run:
         self.outage = None
 
     def _decide(self) -> None:
-        while (decision := choose(self.situation())).kind is DecisionKind.RUN:
+        while (decision := choose(self.policy_state())).kind is DecisionKind.RUN:
             assert decision.candidate is not None
             if self._request(decision.candidate):
                 break
         self.hopping = False
 
-    def situation(self) -> PolicyState:
+    def policy_state(self) -> PolicyState:
         """Return what production would know at this tick."""
         case, tick_s = self.case, self.case.tick_s
         elapsed = self.at - self.begin

@@ -1,4 +1,4 @@
-"""Candidates, situations and capacity for the tests of the policy."""
+"""Candidates, policy states and capacity for the tests of the policy."""
 
 from service.domain.cloud.fleet import Offering
 from service.domain.placement.policy_state import Candidate, CurrentHold, PolicyState
@@ -29,7 +29,7 @@ def paid(**changes: object) -> Candidate:
     return Candidate(**{"offering": offering, "hourly": 1.0, "cold_start_s": 600.0} | changes)  # type: ignore[arg-type] # by name
 
 
-def situation(**changes: object) -> PolicyState:
+def policy_state(**changes: object) -> PolicyState:
     """Ten hours of work, fifteen to go, nothing held."""
     usual: dict[str, object] = {
         "work_s": 10 * HOUR,
@@ -51,7 +51,7 @@ def life(
     deadline: int | None,
     cold: int,
     lost: int = 0,
-    signs: AvailabilitySignals = RIGHT,
+    signals: AvailabilitySignals = RIGHT,
     experience: MarketExperience | None = None,
 ) -> SimulatedRun:
     """One life in ticks of five minutes, begun knowing nothing; adds to ``experience``."""
@@ -64,6 +64,6 @@ def life(
         lost=lost,
         zones=zones,
         on_demand=paid(cold_start_s=cold * TICK_S),
-        signals=signs,
+        signals=signals,
     )
     return simulate(case, capacity, 0, experience or MarketExperience.empty(len(zones)))

@@ -16,7 +16,7 @@ from service.domain.placement.offering_choice import (
     OfferingState,
     RemainingWork,
     back_to_spot,
-    build_situation,
+    build_policy_state,
     choose,
     deadline_risk,
 )
@@ -37,7 +37,8 @@ def rate(past: CapacityHistory) -> float | None:
     """Evictions per hour that the policy takes for the band's, of two machines."""
     work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
     offering = OfferingState(option=CHOSEN, price=CHOSEN.price)
-    return build_situation([offering], work, NOW, 2, history=past).candidates[0].evictions_per_hour
+    candidates = build_policy_state([offering], work, NOW, 2, history=past).candidates
+    return candidates[0].evictions_per_hour
 
 
 def test_the_newest_band_counts_or_else_that_of_the_plan_which_may_have_no_length() -> None:
@@ -48,7 +49,7 @@ def test_the_newest_band_counts_or_else_that_of_the_plan_which_may_have_no_lengt
 
     offering = OfferingState(option=replace(CHOSEN, duration_p50=0.0), price=CHOSEN.price)
     work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
-    assert build_situation([offering], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
+    assert build_policy_state([offering], work, NOW, 2).candidates[0].evictions_per_hour == 0.0
 
 
 @pytest.mark.parametrize(("steps", "seconds"), [(-3, 1.0), (0, 1.0), (1, 10.0)])
@@ -69,8 +70,8 @@ def test_an_eviction_undoes_half_of_the_interval_in_force() -> None:
     planned = replace(measured, checkpoint_s=None)
     states = [OfferingState(option=o, price=o.price) for o in (paid, CHOSEN)]
 
-    assert build_situation(states, measured, NOW, 2).lost_s == 250.0
-    assert build_situation(states, planned, NOW, 2).lost_s == CHOSEN.checkpoint_seconds / 2
+    assert build_policy_state(states, measured, NOW, 2).lost_s == 250.0
+    assert build_policy_state(states, planned, NOW, 2).lost_s == CHOSEN.checkpoint_seconds / 2
 
 
 def sold_out(nodes: int, ends_at: datetime = NOW + FIRST_BACKOFF) -> OfferingState:
@@ -95,7 +96,7 @@ def choice(
 
 def test_what_is_sold_out_to_a_gang_is_asked_for_by_a_smaller_job() -> None:
     work = RemainingWork(steps=3600, seconds_per_step=10.0, terms=JobConstraints())
-    small, gang = (build_situation([sold_out(8)], work, NOW, nodes) for nodes in (1, 8))
+    small, gang = (build_policy_state([sold_out(8)], work, NOW, nodes) for nodes in (1, 8))
 
     assert choice(sold_out(8), nodes=1).states == (sold_out(8),)
     assert choice(sold_out(8), nodes=8).states == ()

@@ -17,36 +17,36 @@ from service.domain.simulation.simulator import (
     SimulationCase,
     simulate,
 )
-from tests.unit.spot.policy_world import HOUR, TICK_S, hold, life, paid, situation, spot
+from tests.unit.spot.policy_world import HOUR, TICK_S, hold, life, paid, policy_state, spot
 
 GONE = spot(refused_s=0.0, down_s=0.0)
 SLOW, BACK = spot(speed=0.5), (paid(), spot())
 DEAR, LIKELY = spot(move_dollars=0.5), spot(likely_s=900.0)
-TWICE = situation(held=hold(paid(hourly=2.0)), candidates=(DEAR, paid(hourly=2.0)))
-DRY = situation(
+TWICE = policy_state(held=hold(paid(hourly=2.0)), candidates=(DEAR, paid(hourly=2.0)))
+DRY = policy_state(
     candidates=(GONE, replace(GONE, offering=spot("westus").offering), paid(hourly=2.0)),
     lost_s=500.0,
     hops=(3, 1),
 )
-LEAVING = situation(
+LEAVING = policy_state(
     held=hold(paid()), candidates=(LIKELY, paid()), moves=MoveMode.LEAVES_FIRST, leave_s=900.0
 )
 
 
 def test_without_a_deadline_full_price_is_never_paid() -> None:
-    refused = situation(left_s=None, candidates=(GONE, paid()), outage_s=50 * HOUR)
+    refused = policy_state(left_s=None, candidates=(GONE, paid()), outage_s=50 * HOUR)
 
     assert choose(refused).kind is DecisionKind.WAIT
 
 
 def test_what_refused_is_asked_again_after_a_while() -> None:
-    rested = situation(left_s=None, candidates=(spot(refused_s=61.0), paid()))
+    rested = policy_state(left_s=None, candidates=(spot(refused_s=61.0), paid()))
 
     assert choose(rested).kind is DecisionKind.RUN
 
 
 def test_a_deadline_that_only_just_can_be_met_begins_on_demand() -> None:
-    tight = situation(left_s=10 * HOUR + 600)
+    tight = policy_state(left_s=10 * HOUR + 600)
 
     decision = choose(tight)
 
@@ -56,39 +56,39 @@ def test_a_deadline_that_only_just_can_be_met_begins_on_demand() -> None:
 
 def test_the_cheapest_machines_on_demand_that_are_in_time_hold_the_deadline() -> None:
     slow, fast = paid(hourly=0.6, speed=0.5), paid(nodes=2, hourly=2.0)
-    tight = situation(left_s=12 * HOUR, candidates=(slow, fast))
+    tight = policy_state(left_s=12 * HOUR, candidates=(slow, fast))
 
     assert choose(tight).candidate == fast
     assert choose(replace(tight, left_s=24 * HOUR)).candidate == slow
 
 
 def test_a_missed_deadline_is_said() -> None:
-    assert "cannot be met" in choose(situation(left_s=9 * HOUR)).why
+    assert "cannot be met" in choose(policy_state(left_s=9 * HOUR)).why
 
 
 @pytest.mark.parametrize(
-    ("now", "beyond_s", "before", "after"),
+    ("state", "beyond_s", "before", "after"),
     [
-        (situation(), 1260, paid(), spot()),
-        (situation(held=hold(spot()), lost_s=200.0), 600, spot(), paid()),
-        (situation(held=hold(spot()), lost_s=200.0), 800, paid(), spot()),
-        (situation(held=hold(spot()), lost_s=200.0, margin_s=90.0, step_s=600.0), 890, *BACK),
-        (situation(held=hold(SLOW), candidates=(SLOW, paid()), step_s=600.0), 900, paid(), SLOW),
-        (situation(candidates=(GONE, paid()), outage_s=3 * HOUR), 9000, paid(), None),
-        (situation(held=hold(paid())), 1200, paid(), spot()),
+        (policy_state(), 1260, paid(), spot()),
+        (policy_state(held=hold(spot()), lost_s=200.0), 600, spot(), paid()),
+        (policy_state(held=hold(spot()), lost_s=200.0), 800, paid(), spot()),
+        (policy_state(held=hold(spot()), lost_s=200.0, margin_s=90.0, step_s=600.0), 890, *BACK),
+        (policy_state(held=hold(SLOW), candidates=(SLOW, paid()), step_s=600.0), 900, paid(), SLOW),
+        (policy_state(candidates=(GONE, paid()), outage_s=3 * HOUR), 9000, paid(), None),
+        (policy_state(held=hold(paid())), 1200, paid(), spot()),
         (LEAVING, 600 + 600 + 900 + 60, paid(), LIKELY),
     ],
     ids=["none", "too late", "spot", "margin", "slow spot", "refused", "on demand", "leaves first"],
 )
 def test_the_choice_turns_at_a_second(
-    now: PolicyState, beyond_s: int, before: Candidate, after: Candidate | None
+    state: PolicyState, beyond_s: int, before: Candidate, after: Candidate | None
 ) -> None:
     """So many seconds beyond the ten hours of work."""
     turns = 10 * HOUR + beyond_s
 
     for left_s, candidate in ((turns - 1, before), (turns, after)):
-        decision = choose(replace(now, left_s=left_s))
-        stays = candidate is not None and now.held == hold(candidate)
+        decision = choose(replace(state, left_s=left_s))
+        stays = candidate is not None and state.held == hold(candidate)
         kind = (
             DecisionKind.WAIT
             if candidate is None
@@ -100,7 +100,7 @@ def test_the_choice_turns_at_a_second(
 
 
 @pytest.mark.parametrize(
-    ("now", "figures"),
+    ("state", "figures"),
     [
         (replace(TWICE, outage_s=HOUR / 2), {"go_dollars": 9.8868, "stay_dollars": 11.1626}),
         (replace(TWICE, outage_s=9 * HOUR), {"go_dollars": 9.8868, "stay_dollars": 16.5998}),
@@ -114,13 +114,13 @@ def test_the_choice_turns_at_a_second(
     ],
 )
 def test_a_choice_is_told_with_the_dollars_that_were_weighed(
-    now: PolicyState, figures: dict[str, float]
+    state: PolicyState, figures: dict[str, float]
 ) -> None:
-    assert choose(now).figures == pytest.approx(figures, abs=5e-4)
+    assert choose(state).figures == pytest.approx(figures, abs=5e-4)
 
 
 def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
-    ahead = situation(held=hold(paid()), left_s=20 * HOUR, moves=MoveMode.STAYS)
+    ahead = policy_state(held=hold(paid()), left_s=20 * HOUR, moves=MoveMode.STAYS)
 
     assert choose(ahead).kind is DecisionKind.STAY
 
@@ -133,13 +133,18 @@ def test_a_job_on_demand_stays_when_moving_is_not_possible() -> None:
         ({"likely_s": 900.0, "down_s": 600.0}, DecisionKind.STAY),
         ({"likely_s": 900.0, "down_s": 4000.0}, DecisionKind.RUN),
     ],
-    ids=["no sign", "a sign", "a sign that began before it refused", "a sign since it refused"],
+    ids=[
+        "no signal",
+        "a signal",
+        "a signal that began before it refused",
+        "a signal since it refused",
+    ],
 )
-def test_on_demand_is_left_for_spot_only_on_a_sign(
+def test_on_demand_is_left_for_spot_only_on_a_signal(
     spot_is: dict[str, Any], kind: DecisionKind
 ) -> None:
     market = spot(**spot_is)
-    ahead = situation(
+    ahead = policy_state(
         held=hold(paid()),
         left_s=20 * HOUR,
         moves=MoveMode.LEAVES_FIRST,
@@ -149,9 +154,9 @@ def test_on_demand_is_left_for_spot_only_on_a_sign(
     assert choose(ahead).kind is kind
 
 
-def test_signs_that_were_wrong_are_believed_less() -> None:
+def test_signals_that_were_wrong_are_believed_less() -> None:
     likely = spot(likely_s=900.0)
-    ahead = situation(
+    ahead = policy_state(
         held=hold(paid()),
         left_s=13 * HOUR,
         moves=MoveMode.LEAVES_FIRST,
@@ -165,7 +170,7 @@ def test_signs_that_were_wrong_are_believed_less() -> None:
 
 def test_spot_is_not_left_for_other_spot_where_it_must_be_left_first() -> None:
     current, target = spot(), spot("westus", hourly=0.1, likely_s=900.0)
-    running = situation(
+    running = policy_state(
         held=hold(current), candidates=(current, target, paid()), moves=MoveMode.LEAVES_FIRST
     )
 
@@ -174,7 +179,7 @@ def test_spot_is_not_left_for_other_spot_where_it_must_be_left_first() -> None:
 
 def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None:
     current, target = spot(), spot("westus", hourly=0.1)
-    running = situation(held=hold(current), candidates=(current, target, paid()))
+    running = policy_state(held=hold(current), candidates=(current, target, paid()))
     dear, little = (
         replace(running, candidates=(current, one, paid()))
         for one in (replace(target, move_dollars=5.0), replace(target, hourly=0.29))
@@ -187,27 +192,27 @@ def test_much_cheaper_is_worth_a_move_unless_the_checkpoint_costs_more() -> None
 def test_a_place_that_evicted_a_minute_ago_ranks_behind_its_equal() -> None:
     burnt, calm = spot("eastus", evicted_s=60.0), spot("westus")
 
-    assert rank_spot(situation(candidates=(burnt, calm)))[0] == calm
+    assert rank_spot(policy_state(candidates=(burnt, calm)))[0] == calm
 
 
 def test_machines_that_start_at_once_can_be_chosen_among() -> None:
     absent, net = replace(GONE, cold_start_s=0.0), paid(cold_start_s=0.0)
-    short = situation(candidates=(absent, net), work_s=HOUR, left_s=5 * HOUR)
+    short = policy_state(candidates=(absent, net), work_s=HOUR, left_s=5 * HOUR)
 
     assert choose(short).kind is DecisionKind.WAIT
 
 
 def test_jobs_alike_share_a_solution() -> None:
-    choose(situation(candidates=(replace(GONE, hourly=0.3), paid()), lost_s=270.0))
+    choose(policy_state(candidates=(replace(GONE, hourly=0.3), paid()), lost_s=270.0))
     before = solve.cache_info().misses
 
-    choose(situation(candidates=(replace(GONE, hourly=0.302), paid()), lost_s=290.0))
+    choose(policy_state(candidates=(replace(GONE, hourly=0.302), paid()), lost_s=290.0))
 
     assert solve.cache_info().misses == before
 
 
 def test_a_situation_can_be_stored() -> None:
-    stored = json.loads(json.dumps(situation(held=hold(spot())).as_dict()))
+    stored = json.loads(json.dumps(policy_state(held=hold(spot())).as_dict()))
 
     assert stored["work_s"] == 10 * HOUR
 
@@ -244,10 +249,10 @@ def ends_in_time(world: dict[str, Any]) -> bool:
     work, cold = world["work"], world["cold"]
     deadline = work + cold + world["spare"]
 
-    signs = AvailabilitySignals(true_positive_rate=0.8, false_positive_rate=world["errs"])
+    signals = AvailabilitySignals(true_positive_rate=0.8, false_positive_rate=world["errs"])
 
     lived = life(
-        world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"], signs=signs
+        world["zones"], work=work, deadline=deadline, cold=cold, lost=world["lost"], signals=signals
     )
     return lived.finished is not None and lived.finished <= deadline
 
@@ -258,12 +263,12 @@ WIDE = [*NARROW, ([False] * 3 + [True] * 30) * 12]
 BLIND = {
     "work": 150,
     "deadline": 200,
-    "signs": AvailabilitySignals(true_positive_rate=0.0, false_positive_rate=0.0),
+    "signals": AvailabilitySignals(true_positive_rate=0.0, false_positive_rate=0.0),
 }
 WRONG = {
     "work": 150,
     "deadline": 200,
-    "signs": AvailabilitySignals(true_positive_rate=1.0, false_positive_rate=0.5),
+    "signals": AvailabilitySignals(true_positive_rate=1.0, false_positive_rate=0.5),
 }
 
 
@@ -279,7 +284,16 @@ WRONG = {
         (DRY_AT_FIRST, BLIND, (171, 0, 152, 0, 1)),
         ([[False] * 400], WRONG, (196, 0, 158, 0, 4)),
     ],
-    ids=["narrow", "wide", "no hurry", "steady", "none", "other zone", "no sign", "wrong signs"],
+    ids=[
+        "narrow",
+        "wide",
+        "no hurry",
+        "steady",
+        "none",
+        "other zone",
+        "no signal",
+        "wrong signals",
+    ],
 )
 def test_a_life_on_known_capacity_is_known(
     capacity: list[list[bool]], settings: dict[str, Any], expected: tuple[int, ...]
