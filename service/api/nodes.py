@@ -129,7 +129,7 @@ async def directive(request: Request) -> Response:
                 if parts.granter.is_renewal_minute(order.registered_at, parts.now()):
                     break
                 return _carry_on_directive(parts, after, order)
-    if order is not None and order.is_ending:
+    if order is not None and order.is_attempt_over:
         raise Gone(nodes.ATTEMPT_IS_OVER)
     if order is not None and not _needs_grants(parts, order):
         return _answer(_brief_directive(parts, order))
@@ -158,7 +158,7 @@ async def _raise_directive_number(
 
 
 def _is_new(order: StandingDirective, after: int) -> bool:
-    return order.is_ending or order.directive_seq > after
+    return order.is_attempt_over or order.directive_seq > after
 
 
 def _brief_directive(parts: Parts, order: StandingDirective) -> Directive:

@@ -129,4 +129,4 @@ PHASE_GROUPS: dict[JobState, str] = {
 
 JOB_TERMINAL = frozenset(s for s, moves in JOB_MOVES.items() if not moves)
 ATTEMPT_WITH_NODES = frozenset({_A.STARTING, _A.RUNNING})
-ATTEMPT_ENDING = frozenset({_A.TERMINATING, _A.ENDED})  # the outcome is known
+ATTEMPT_WITH_OUTCOME = frozenset({_A.TERMINATING, _A.ENDED})  # the outcome is known

@@ -16,8 +16,8 @@ from service.db.schema.tables import attempts, events, generations, jobs, nodes
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.money.cost import LedgerRow
 from service.domain.states import (
-    ATTEMPT_ENDING,
     ATTEMPT_MOVES,
+    ATTEMPT_WITH_OUTCOME,
     JOB_MOVES,
     JOB_TERMINAL,
     AttemptState,
@@ -58,12 +58,16 @@ class Census:
 def doubled(cloud: FakeCloud, rows: Iterable[AttemptRow]) -> Iterator[str]:
     """Yield jobs with two live attempts, and attempts whose outcome does not fit their state."""
     rows = list(rows)
-    live = Counter(r.job_id for r in rows if r.state not in ATTEMPT_ENDING)
+    live = Counter(r.job_id for r in rows if r.state not in ATTEMPT_WITH_OUTCOME)
     yield from (f"job {job} has {n} live attempts" for job, n in live.items() if n > 1)
-    inconsistent = [r.id for r in rows if (r.state in ATTEMPT_ENDING) != (r.outcome is not None)]
+    inconsistent = [
+        r.id for r in rows if (r.state in ATTEMPT_WITH_OUTCOME) != (r.outcome is not None)
+    ]
     yield from (f"{name}: the outcome is known from terminating on" for name in inconsistent)
     billed = cloud.billed_names()
-    holding = [r for r in rows if r.state not in ATTEMPT_ENDING and scale_set_name(r.id) in billed]
+    holding = [
+        r for r in rows if r.state not in ATTEMPT_WITH_OUTCOME and scale_set_name(r.id) in billed
+    ]
     by_job = Counter(r.job_id for r in holding)
     yield from (f"job {job} holds machines of {n} attempts" for job, n in by_job.items() if n > 1)
 

@@ -48,7 +48,7 @@ returning pg_notify('{CHANNEL}', '{topic("")}' || j.id)
 # The generation is read only if the node has not received its start directive.
 _STANDING_DIRECTIVES = text("""
 select n.id, asked.after, n.epoch, n.directive_seq, n.directive_kind, n.directive_number,
-  n.registered_at, a.stop_by, a.state in ('terminating', 'ended') as is_ending, newest.content
+  n.registered_at, a.stop_by, a.state in ('terminating', 'ended') as is_attempt_over, newest.content
 from unnest(cast(:ids as text[]), cast(:afters as int[])) as asked (id, after)
 join nodes n on n.id = asked.id
 join attempts a on a.id = n.attempt_id
@@ -64,7 +64,7 @@ _LOCK_NODES = text("select id from nodes where id = any(:ids) order by id for up
 _LOCKED_NODES = text(f"""
 select {", ".join(f"n.{c.name}" for c in RECORD_COLUMNS)},
   a.job_id, a.number as attempt_number, a.stop_by, a.region, a.vm_size,
-  a.state in ('terminating', 'ended') as is_ending,
+  a.state in ('terminating', 'ended') as is_attempt_over,
   (select max(number) from generations where attempt_id = a.id) as current
 from nodes n join attempts a on a.id = n.attempt_id
 where n.id = any(:ids)
@@ -94,7 +94,7 @@ class StandingDirective:
     number: int
     registered_at: datetime
     stop_by: datetime | None
-    is_ending: bool  # the attempt is
+    is_attempt_over: bool
     generation: Generation | None  # to start, if new to the node; None: it was superseded
 
 
@@ -106,7 +106,7 @@ class LockedNode:
     job_id: str
     attempt_number: int
     stop_by: datetime | None
-    is_ending: bool  # the attempt is
+    is_attempt_over: bool
     current: int  # number of the attempt's newest generation; 0: none
     region: str
     vm_size: str
@@ -148,7 +148,7 @@ async def lock_nodes(conn: AsyncConnection, ids: Sequence[str]) -> dict[str, Loc
             job_id=r.job_id,
             attempt_number=r.attempt_number,
             stop_by=r.stop_by,
-            is_ending=r.is_ending,
+            is_attempt_over=r.is_attempt_over,
             current=r.current or 0,
             region=r.region,
             vm_size=r.vm_size,
@@ -192,7 +192,7 @@ async def standing_directives(
             number=r.directive_number,
             registered_at=r.registered_at,
             stop_by=r.stop_by,
-            is_ending=r.is_ending,
+            is_attempt_over=r.is_attempt_over,
             generation=Generation.from_dict(r.content) if r.content else None,
         )
         for r in rows

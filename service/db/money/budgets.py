@@ -18,7 +18,7 @@ from service.db.schema.columns import among
 from service.db.schema.tables import attempts, jobs, projects
 from service.domain.lifecycle.constraints import JobConstraints
 from service.domain.money.budget import PROJECT_BUDGET, BudgetHold
-from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, TIME_LIMITS, AttemptState
+from service.domain.states import ATTEMPT_WITH_OUTCOME, JOB_TERMINAL, TIME_LIMITS, AttemptState
 
 _SINCE = "cast(:since as timestamptz)"
 _OF_JOB = "job_id = :id"
@@ -216,7 +216,7 @@ async def projects_with_budget(conn: AsyncConnection) -> list[str]:
 
 async def jobs_with_machines(conn: AsyncConnection, project_id: str) -> list[str]:
     """Return the project's jobs with a live attempt whose budget is not marked exhausted."""
-    is_live = attempts.c.state.not_in(ATTEMPT_ENDING)
+    is_live = attempts.c.state.not_in(ATTEMPT_WITH_OUTCOME)
     query = select(jobs.c.id).join(attempts, attempts.c.job_id == jobs.c.id)
     statement = query.where(
         jobs.c.project_id == project_id, is_live, jobs.c.over_budget_at.is_(None)

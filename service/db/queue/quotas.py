@@ -28,7 +28,7 @@ from service.db.schema.queue_tables import core_quotas, queue, quotas
 from service.db.schema.tables import attempts, projects
 from service.domain.performance.vm_catalogue import lookup
 from service.domain.queue.admission import ADMISSION_HOLD, ProjectQuota, ProjectUsage, RegionCores
-from service.domain.states import ATTEMPT_ENDING, AttemptState, CapacityType
+from service.domain.states import ATTEMPT_WITH_OUTCOME, AttemptState, CapacityType
 
 _q, _c, _a = quotas.c, core_quotas.c, attempts.c
 _a_pool: ColumnElement[str] = literal_column(pool("attempts"))
@@ -131,7 +131,7 @@ async def regions(
 def _reserved_cores(now: datetime, besides: str, before: _Reservation | None) -> Select[Any]:
     """Return a query for reserved cores by region: admitted jobs without a live attempt."""
     q = queue.c
-    live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_ENDING))
+    live = select(_a.id).where(_a.job_id == q.job_id, _a.state.not_in(ATTEMPT_WITH_OUTCOME))
     idle = [
         q.admitted_at.is_not(None),
         q.cores > 0,

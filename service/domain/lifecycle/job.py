@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from contract.choices import OnExhausted
 from service.domain.lifecycle.attempt import CANNOT_BOOT, FRUITLESS, HEAD_UNREADABLE
 from service.domain.states import (
-    ATTEMPT_ENDING,
+    ATTEMPT_WITH_OUTCOME,
     JOB_AFTER,
     JOB_TERMINAL,
     AttemptState,
@@ -99,7 +99,7 @@ def next_step(job: Job, now: datetime) -> JobStep:
     if job.state in JOB_TERMINAL:
         return RequeueJob()
     last = job.last_attempt
-    if last is not None and last.state not in ATTEMPT_ENDING:
+    if last is not None and last.state not in ATTEMPT_WITH_OUTCOME:
         return _follow_attempt(job, last)
     if last is not None and _is_service_fault(job, last):
         return _pause_or_fail(job, last, now)

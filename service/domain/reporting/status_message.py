@@ -15,7 +15,13 @@ from service.domain.lifecycle.constraints import MOVES_TO_ON_DEMAND, RETURNS_TO_
 from service.domain.lifecycle.job import NEVER_TRAINED, backoff_before_next
 from service.domain.money.budget import without_remedy
 from service.domain.queue.admission import QueueStanding
-from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, AttemptState, JobState, Outcome
+from service.domain.states import (
+    ATTEMPT_WITH_OUTCOME,
+    JOB_TERMINAL,
+    AttemptState,
+    JobState,
+    Outcome,
+)
 from trainer.contract import DirectiveKind
 
 _MIGRATES = {MOVES_TO_ON_DEMAND: "deadline_at_risk", RETURNS_TO_SPOT: "back_to_spot"}
@@ -175,7 +181,7 @@ def _leaving(job: JobFacts) -> str:
 def _request(job: JobFacts) -> StatusMessage | None:
     """Return the message of a pending request of the user."""
     attempt = job.attempt
-    live = attempt is not None and attempt.state not in ATTEMPT_ENDING
+    live = attempt is not None and attempt.state not in ATTEMPT_WITH_OUTCOME
     if job.cancel_requested:
         text = "nothing runs any more"
         if attempt is not None and live:

@@ -16,7 +16,7 @@ from service.domain.errors import InvalidRequest
 from service.domain.money import budget
 from service.domain.money.budget import Allowance, BudgetStanding
 from service.domain.money.cost import CURRENCY, cents
-from service.domain.states import ATTEMPT_ENDING
+from service.domain.states import ATTEMPT_WITH_OUTCOME
 from service.operations.projects.keys import find_project_id
 
 log = logging.getLogger(__name__)
@@ -86,7 +86,7 @@ async def enforce_job_budget(
     if threshold := budget.reached_threshold(standing, caps.announced):
         await budgets.record_threshold(conn, row.job_id, threshold)
         await record_threshold(conn, row.job_id, standing, threshold, now)
-    if row.state in ATTEMPT_ENDING:
+    if row.state in ATTEMPT_WITH_OUTCOME:
         return
     spare = budget.allowed_silence(standing, allowance)
     await budgets.set_nodes_stop_by(conn, row.id, now + spare)

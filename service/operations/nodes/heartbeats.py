@@ -134,7 +134,7 @@ def decide_change(
     """Decide what one heartbeat changes, and the answer for its node. Pure."""
     if locked_node is None:
         return NodeNotFound(f"No node {node:.80}. Register first.")
-    if locked_node.is_ending:
+    if locked_node.is_attempt_over:
         return Gone(ATTEMPT_IS_OVER)
     after = rules.apply_heartbeat(locked_node.record, heartbeat, now.timestamp())
     if isinstance(after, rules.StaleHeartbeat):

@@ -11,7 +11,7 @@ from service.db.jobs import jobs
 from service.db.jobs.jobs import JobRow
 from service.domain.errors import Gone, NodeNotFound, StaleEpoch
 from service.domain.lifecycle.node import NodeRecord
-from service.domain.states import ATTEMPT_ENDING
+from service.domain.states import ATTEMPT_WITH_OUTCOME
 from trainer.contract import UNSTORABLE, Generation
 
 ATTEMPT_IS_OVER = "The attempt is over. Stop this node."
@@ -61,7 +61,7 @@ def storable_text(text: str) -> str:
 async def require_live_attempt(conn: AsyncConnection, attempt_id: str) -> AttemptRow:
     """Return the attempt, or raise Gone when it has ended."""
     attempt = await attempts.find(conn, attempt_id)
-    if attempt is None or attempt.state in ATTEMPT_ENDING:
+    if attempt is None or attempt.state in ATTEMPT_WITH_OUTCOME:
         raise Gone(ATTEMPT_IS_OVER)
     return attempt
 

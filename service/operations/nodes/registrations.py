@@ -22,7 +22,7 @@ from service.db.jobs.jobs import JobRow
 from service.db.schema import tables
 from service.domain.errors import Gone
 from service.domain.lifecycle.node import NodeRecord, apply_registration, node_id
-from service.domain.states import ATTEMPT_ENDING
+from service.domain.states import ATTEMPT_WITH_OUTCOME
 from service.operations.nodes import nodes as nodes_operations
 from service.operations.nodes.nodes import ATTEMPT_IS_OVER, Standing
 from trainer.contract import Registration, Span
@@ -89,7 +89,7 @@ async def register_all(
     """Register machines; return an answer for each. Only new ones become nodes."""
     now = max(pending.received_at for pending in batch)
     rows = await attempts.find_all(conn, {pending.registration.attempt_id for pending in batch})
-    live = {id_: row for id_, row in rows.items() if row.state not in ATTEMPT_ENDING}
+    live = {id_: row for id_, row in rows.items() if row.state not in ATTEMPT_WITH_OUTCOME}
     pending_by_node = {pending.node: pending for pending in batch if _is_listed(pending, live)}
     new_nodes = await nodes.add_all(
         conn, [_new_node(pending) for pending in pending_by_node.values()], now

@@ -38,7 +38,7 @@ from service.domain.placement.policy_state import CurrentHold, Decision
 from service.domain.planning import checkpoint_interval
 from service.domain.planning.plan import Plan
 from service.domain.spot.capacity_traces import spot_pool_of
-from service.domain.states import ATTEMPT_ENDING, AttemptState, CapacityType
+from service.domain.states import ATTEMPT_WITH_OUTCOME, AttemptState, CapacityType
 from service.operations.jobs import deadlines
 from service.operations.money import budgets
 from service.operations.queue import admission
@@ -132,7 +132,7 @@ class AttemptLauncher:
 
     async def enforce_deadline(self, claim: Claim, row: JobRow, last: LastAttempt) -> None:
         """Move a training attempt: off Spot for the deadline, or from on demand back to Spot."""
-        if row.constraints.deadline is None or last.state in ATTEMPT_ENDING:
+        if row.constraints.deadline is None or last.state in ATTEMPT_WITH_OUTCOME:
             return
         plan = row.parsed_plan
         async with self.engine.connect() as conn:

@@ -20,7 +20,7 @@ from service.db.storage import checkpoints
 from service.domain.cloud.fleet import Price
 from service.domain.ids import new_id
 from service.domain.money.cost import machine_cost
-from service.domain.states import ATTEMPT_ENDING, AttemptState
+from service.domain.states import ATTEMPT_WITH_OUTCOME, AttemptState
 from service.operations.attempts import heads
 from tests.clock import Clock
 from tests.integration.db.rows import add_attempt, add_job, add_node, checkpoint, generation
@@ -325,7 +325,7 @@ async def test_a_list_says_why_each_checkpoint_is_kept_as_head_changes(
 async def test_an_attempt_may_have_machines_until_it_has_ended(
     engine: AsyncEngine, clock: Clock, state: AttemptState
 ) -> None:
-    values: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_ENDING else {}
+    values: dict[str, Any] = {"outcome": "evicted"} if state in ATTEMPT_WITH_OUTCOME else {}
     values |= {"ended_at": clock()} if state is AttemptState.ENDED else {}
     async with engine.begin() as conn:
         await conn.execute(update(tables.attempts).values(state=state, **values))

@@ -217,7 +217,7 @@ class Hostile:
             return
         order = await self.hearing.find_directive(node.node_id, _ANY)
         assert order is not None, "it has registered"
-        if order.is_ending:  # an outage or an eviction was told to somebody before
+        if order.is_attempt_over:  # an outage or an eviction was told to somebody before
             return
         self._obey(life, node, order.kind, order.number)
         node.seq += 1

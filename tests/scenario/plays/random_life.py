@@ -10,7 +10,7 @@ from typing import Any
 from service.cloud.provider import CloudError, Misconfigured, Throttled
 from service.domain.cloud.fleet import scale_set_name
 from service.domain.lifecycle.attempt_steps import MAX_TRAINER_ERRORS
-from service.domain.states import ATTEMPT_ENDING, JobState
+from service.domain.states import ATTEMPT_WITH_OUTCOME, JobState
 from tests.scenario.job import ScenarioJob
 from tests.scenario.machines.machine import Machine
 from tests.scenario.plays.play import Play
@@ -88,7 +88,7 @@ class RandomLife:
             machine.silent = False
         if "cancel" in job.done:
             self.cancelled_for += 1
-            live = [a.id for a in job.attempts if a.state not in ATTEMPT_ENDING]
+            live = [a.id for a in job.attempts if a.state not in ATTEMPT_WITH_OUTCOME]
             if self.cancelled_for > _ROUNDS_TO_CANCEL and live:
                 job.broken.append(f"a cancel is granted soon: {live}")
         elif job.state is JobState.PAUSED or "pause" in job.wished:

@@ -6,8 +6,8 @@ from typing import Any
 
 from service.domain.lifecycle.attempt_steps import DECISIONS
 from service.domain.states import (
-    ATTEMPT_ENDING,
     ATTEMPT_MOVES,
+    ATTEMPT_WITH_OUTCOME,
     JOB_AFTER,
     JOB_MOVES,
     JOB_TERMINAL,
@@ -49,7 +49,7 @@ def test_an_end_is_final_and_every_job_that_is_not_over_can_be_cancelled_and_can
 
 def test_once_a_scale_set_may_exist_only_terminating_leads_to_ended_and_nothing_back() -> None:
     into_ended = {s for s, to in ATTEMPT_MOVES.items() if AttemptState.ENDED in to}
-    may_exist = set(AttemptState) - {AttemptState.PENDING} - ATTEMPT_ENDING
+    may_exist = set(AttemptState) - {AttemptState.PENDING} - ATTEMPT_WITH_OUTCOME
     order = list(AttemptState)
 
     assert into_ended == {AttemptState.PENDING, AttemptState.TERMINATING}

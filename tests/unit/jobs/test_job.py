@@ -23,7 +23,7 @@ from service.domain.lifecycle.job import (
     next_step,
 )
 from service.domain.states import (
-    ATTEMPT_ENDING,
+    ATTEMPT_WITH_OUTCOME,
     JOB_MOVES,
     JOB_TERMINAL,
     AttemptState,
@@ -207,7 +207,7 @@ def test_a_job_that_is_over_does_nothing_more(state: JobState, last: LastAttempt
     assert next_step(a_job(state, last, cancel_requested=True), NOW) == RequeueJob()
 
 
-@pytest.mark.parametrize("state", sorted(set(AttemptState) - ATTEMPT_ENDING))
+@pytest.mark.parametrize("state", sorted(set(AttemptState) - ATTEMPT_WITH_OUTCOME))
 @pytest.mark.parametrize("job_state", sorted(set(JobState) - JOB_TERMINAL))
 @pytest.mark.parametrize("cancel", [False, True])
 @pytest.mark.parametrize("pause", [False, True])

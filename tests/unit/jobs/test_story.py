@@ -15,7 +15,13 @@ from service.domain.reporting.status_message import (
     status_message,
     why_ended,
 )
-from service.domain.states import ATTEMPT_ENDING, JOB_TERMINAL, AttemptState, JobState, Outcome
+from service.domain.states import (
+    ATTEMPT_WITH_OUTCOME,
+    JOB_TERMINAL,
+    AttemptState,
+    JobState,
+    Outcome,
+)
 from tests.unit.jobs.story_facts import (
     ACTIVE,
     CANCELLED,
@@ -217,7 +223,7 @@ def test_whatever_meets_is_told_in_whole_sentences() -> None:
     """Also what only a race can bring together: a look never finds a job without a story."""
     attempts: list[AttemptFacts | None] = [None]
     for state, halted in product(AttemptState, (None, SAVE, STOP)):
-        outcomes = tuple(Outcome) if state in ATTEMPT_ENDING else (None,)
+        outcomes = tuple(Outcome) if state in ATTEMPT_WITH_OUTCOME else (None,)
         attempts += [
             attempt(state, outcome=o, generation=g, halt_kind=halted)
             for o in outcomes
