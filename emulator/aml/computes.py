@@ -128,18 +128,21 @@ async def sizes(request: Request) -> Response:
 async def usages(request: Request) -> Response:
     """List the core quotas of a region, which are Azure ML's own."""
     fabric, names = fabric_of(request), request.path_params
-    region = Region.of(names["subscription"], names["location"])
-    scope = f"/subscriptions/{region.subscription}/providers/{PROVIDER}/locations/{region.location}"
+    quota_region = Region.of(names["subscription"], names["location"])
+    scope = (
+        f"/subscriptions/{quota_region.subscription}/providers/{PROVIDER}"
+        f"/locations/{quota_region.location}"
+    )
     rows = [
         {
             "id": f"{scope}/usages/{name}",
-            "amlWorkspaceLocation": region.location,
+            "amlWorkspaceLocation": quota_region.location,
             "type": f"{PROVIDER}/usages",
             "unit": "Count",
             "currentValue": used_cores(
-                fabric, region, spot=name == "lowPriorityCores", hidden=True
+                fabric, quota_region, spot=name == "lowPriorityCores", hidden=True
             ),
-            "limit": limit(fabric, region, name, hidden=True),
+            "limit": limit(fabric, quota_region, name, hidden=True),
             "name": {"value": text, "localizedValue": text},
         }
         for name, text in QUOTAS.items()

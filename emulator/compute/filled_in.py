@@ -56,23 +56,23 @@ def system(vm_profile: Json, computer_name: str) -> Json:
 
 def storage(scale_set: ScaleSetRow, vm: InstanceRow) -> Json:
     """Return the storageProfile of one VM: its disks have names and ids."""
-    profile = scale_set.profile.get("storageProfile") or {}
-    image = dict(profile.get("imageReference") or {})
+    storage_profile = scale_set.profile.get("storageProfile") or {}
+    image = dict(storage_profile.get("imageReference") or {})
     if version := image.get("version"):
         image["exactVersion"] = images.VERSION if version == "latest" else version
-    data = enumerate(profile.get("dataDisks") or [])
+    data = enumerate(storage_profile.get("dataDisks") or [])
     return {
-        **profile,
+        **storage_profile,
         **({"imageReference": image} if image else {}),
         "osDisk": {
             "osType": "Linux",
             "createOption": "FromImage",
             "diskSizeGB": images.OS_DISK_GIB,
-            **_disk(scale_set, vm, profile.get("osDisk") or {}, "OsDisk_1"),
+            **_disk(scale_set, vm, storage_profile.get("osDisk") or {}, "OsDisk_1"),
         },
         "dataDisks": [_disk(scale_set, vm, d, f"disk{n + 2}") | {"toBeDetached": False}
                       for n, d in data],
-        "diskControllerType": profile.get("diskControllerType") or "SCSI",
+        "diskControllerType": storage_profile.get("diskControllerType") or "SCSI",
     }  # fmt: skip
 
 

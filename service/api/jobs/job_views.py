@@ -279,7 +279,7 @@ def _checkpoint(newest: NewestCheckpoint | None) -> dict[str, Any] | None:
 def _outlook(overview: JobOverview, now: datetime) -> dict[str, Any]:
     """Return when the job finishes and how likely it meets its deadline, or why unknown."""
     remaining, deadline = overview.finish, overview.job.constraints.deadline
-    admission = overview.admission
+    admission = overview.admission_forecast
     is_known = admission is None or admission.after is not None
     probability = (
         remaining.probability_within(forecast.seconds_until(deadline, now)) if deadline else None

@@ -176,7 +176,7 @@ async def _record_capacity_outcomes(
     conn: AsyncConnection, moved: Sequence[ClaimedAttemptMove], now: datetime
 ) -> None:
     """Record for all jobs whether Azure gave machines of an offering, or had none."""
-    for move in sorted(moved, key=lambda move: move.row.offering):  # all lock them in one order
+    for move in sorted(moved, key=lambda m: m.row.offering):  # all lock them in one order
         if move.step.to is AttemptState.STARTING:
             await capacity_outages.end(conn, move.row.offering)
         elif (move.step.to, move.step.outcome) == (AttemptState.TERMINATING, Outcome.NO_CAPACITY):
@@ -201,10 +201,10 @@ def _event(move: ClaimedAttemptMove, now: datetime) -> Event:
 
 def _event_message(row: AttemptRow, step: MoveAttempt) -> str:
     subject = f"Attempt {row.number}"
-    offering = f"{row.instance_count} x {row.offering}"
+    requested_machines = f"{row.instance_count} x {row.offering}"
     match step.to:
         case AttemptState.PROVISIONING:
-            return f"{subject}: asking Azure for {offering}"
+            return f"{subject}: asking Azure for {requested_machines}"
         case AttemptState.STARTING:
             machines = step.reason or humanize.count_machines(row.instance_count)
             return f"{subject}: Azure has given {machines}; booting"

@@ -159,7 +159,7 @@ class JobOverview:
     on_demand: bool = False  # the newest attempt runs on demand, and is not over
     wait: RemainingTime | None = None  # for Spot after a refusal; `operations.waits` adds it ...
     aftermath: EvictionWait | None = None  # ... and this: after evictions; None: it does not wait
-    admission: AdmissionForecast | None = None  # in the queue; None: admitted, or not forecast yet
+    admission_forecast: AdmissionForecast | None = None  # None: admitted, or not forecast yet
     slack: float | None = None  # longest total wait in seconds; None: no limit
 
     @cached_property
@@ -171,7 +171,7 @@ class JobOverview:
     def finish(self) -> RemainingTime:
         """Return the time to the last step with the waits for machines, which are not paid for."""
         remaining = self._remaining(self.aftermath) if self.aftermath else self.remaining_time
-        for wait in (self.wait, self.admission.after if self.admission else None):
+        for wait in (self.wait, self.admission_forecast.after if self.admission_forecast else None):
             remaining = remaining if wait is None else remaining.after(wait)
         return (
             remaining

@@ -35,9 +35,9 @@ class Offering:
         return self.engine is Engine.SCALE_SET
 
     def __str__(self) -> str:
-        capacity = self.capacity_type.replace("_", "-")
+        capacity_type = self.capacity_type.replace("_", "-")
         suffix = ", Azure ML" if self.engine is Engine.AZUREML else ""
-        return f"{self.vm_size} in {self.region} ({capacity}{suffix})"
+        return f"{self.vm_size} in {self.region} ({capacity_type}{suffix})"
 
 
 def max_run_time(offering: Offering) -> timedelta | None:

@@ -177,8 +177,9 @@ def _train(attempt: Attempt, view: AttemptView, now: datetime, pace: AttemptTimi
         return _halt_or_move_on(membership, view, now, pace)
     if current is not None and not is_settled(current, view.nodes):
         grown = _grow(attempt, current, view)
-        silence = _end_if_silent(view, now, pace)
-        return silence or (_halt_or_move_on(grown, view, now, pace) if grown else RequeueAttempt())
+        unresponsive_end = _end_if_silent(view, now, pace)
+        next_step = _halt_or_move_on(grown, view, now, pace) if grown else RequeueAttempt()
+        return unresponsive_end or next_step
     if not target:
         eviction = _end(Outcome.EVICTED, _loss_sentence(attempt, view))
         return unhealthy_nodes.unhealthy_end(attempt, view) or eviction
@@ -342,8 +343,8 @@ def _loss_sentence(attempt: Attempt, view: AttemptView) -> str:
     missing = attempt.instance_count - view.running_instances
     noticed = sum(n.evicting and (n.present or not attempt.elastic) for n in view.nodes)
     how = "after notice" if noticed else "without notice"
-    minimum = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
-    return f"{max(missing, noticed)} of {attempt.instance_count} instances evicted {how}{minimum}"
+    shortfall = f"; fewer than {attempt.elastic.node_counts[0]} are left" if attempt.elastic else ""
+    return f"{max(missing, noticed)} of {attempt.instance_count} instances evicted {how}{shortfall}"
 
 
 def _open(attempt: Attempt, members: NextMembers, view: AttemptView, now: datetime) -> AttemptStep:

@@ -69,9 +69,9 @@ class JobConstraints:
         )
 
     def binding_deadline_seconds(
-        self, started_at: datetime, requested_hours: float | None = None
+        self, since: datetime, requested_hours: float | None = None
     ) -> float | None:
-        """Return seconds from ``started_at`` to the deadline; ``requested_hours`` overrides it.
+        """Return seconds from ``since`` to the deadline; ``requested_hours`` overrides it.
 
         None without a deadline, or where the job does not move to on demand to meet it.
         """
@@ -79,7 +79,7 @@ class JobConstraints:
             return requested_hours * 3600
         if self.deadline is None or not self.switches:
             return None
-        return (self.deadline - started_at).total_seconds()
+        return (self.deadline - since).total_seconds()
 
     def forbids(self, offering: Offering, price: Price | None, gpus: int) -> str:
         """Return why the offering must not be used, to follow its name; "" if it may.

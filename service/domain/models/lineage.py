@@ -144,9 +144,9 @@ def refuse_other_labels(name: str, model_labels: list[str], file_labels: list[st
 def refuse_no_judge(name: str, made_by: Method | None) -> None:
     """Raise InvalidRequest if a grader asks a model that rates nothing."""
     if made_by != "reward":
-        source = "a base model" if made_by is None else f"the model of a job of method {made_by}"
+        kind = "a base model" if made_by is None else f"the model of a job of method {made_by}"
         raise UnsupportedModel(
-            f"{name} is {source}, which rates nothing. Name the model of a job of method reward "
+            f"{name} is {kind}, which rates nothing. Name the model of a job of method reward "
             "that has succeeded: ft:... .",
             param=OF_GRADER,
         )

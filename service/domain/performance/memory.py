@@ -106,8 +106,8 @@ class MicroStep:
         """Return the tokens of answers and prompts that are generated side by side."""
         settings = self.reinforcement
         # To train, or to validate.
-        longest = max(parallel_answers(settings, self.samples), settings.at_once) if settings else 0
-        return longest * self.seq_len
+        answers = max(parallel_answers(settings, self.samples), settings.at_once) if settings else 0
+        return answers * self.seq_len
 
 
 def estimate(

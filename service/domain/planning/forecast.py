@@ -224,11 +224,11 @@ def forecast_remaining(
     start = 0.0 if running or not steps else course.recovery_seconds
     times = course.step_quantiles(seconds_per_step, steps, progress)
     low, middle, high = (start + steps * seconds + course.verify_seconds for seconds in times)
-    without_evictions = RemainingTime(p10=low, p50=middle, p90=high)
+    uninterrupted = RemainingTime(p10=low, p50=middle, p90=high)
     return (
-        without_evictions.after(_eviction_time(course, middle, progress, after))
+        uninterrupted.after(_eviction_time(course, middle, progress, after))
         if middle > 0
-        else without_evictions
+        else uninterrupted
     )
 
 

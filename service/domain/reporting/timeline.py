@@ -107,18 +107,16 @@ def _moves(
 ) -> Iterable[TimelineSpan]:
     """Yield the spans of what the service did with the scale set."""
     state = AttemptState
-    ended_at = moves.get(state.TERMINATING) or moves.get(state.ENDED)
+    over_at = moves.get(state.TERMINATING) or moves.get(state.ENDED)
     if pending := moves.get(state.PENDING):
         requested_at = moves.get(state.PROVISIONING)
-        yield TimelineSpan(name="create", started_at=pending, ended_at=requested_at or ended_at)
+        yield TimelineSpan(name="create", started_at=pending, ended_at=requested_at or over_at)
     if requested_at := moves.get(state.PROVISIONING):
         granted_at = moves.get(state.STARTING)
-        yield TimelineSpan(
-            name="allocate", started_at=requested_at, ended_at=granted_at or ended_at
-        )
+        yield TimelineSpan(name="allocate", started_at=requested_at, ended_at=granted_at or over_at)
     if (granted_at := moves.get(state.STARTING)) and not _has_span(measured, "boot"):
         joined = min((n.registered_at for n in nodes), default=None)
-        yield TimelineSpan(name="boot", started_at=granted_at, ended_at=joined or ended_at)
+        yield TimelineSpan(name="boot", started_at=granted_at, ended_at=joined or over_at)
     if terminating_at := moves.get(state.TERMINATING):
         yield TimelineSpan(
             name="delete", started_at=terminating_at, ended_at=moves.get(state.ENDED)
@@ -131,15 +129,15 @@ def _generation_spans(
     measured: Sequence[TimelineSpan],
 ) -> Iterable[TimelineSpan]:
     """Yield the spans of each generation, from when the machines had joined."""
-    ended_at = moves.get(AttemptState.TERMINATING)
+    terminating_at = moves.get(AttemptState.TERMINATING)
     joined = [e.ended_at for e in measured if e.name == "join" and e.ended_at]
     if joined and not _has_span(measured, "wait_for_nodes"):
-        opened_at = worlds[0].opened_at if worlds else ended_at
+        opened_at = worlds[0].opened_at if worlds else terminating_at
         first = min(joined) if opened_at is None else min(*joined, opened_at)
         yield TimelineSpan(name="wait_for_nodes", started_at=first, ended_at=opened_at)
     sizes = {world.nodes for world in worlds}
     for number, world in enumerate(worlds):
-        following = worlds[number + 1].opened_at if number + 1 < len(worlds) else ended_at
+        following = worlds[number + 1].opened_at if number + 1 < len(worlds) else terminating_at
         halted = world.halted_at
         steps = [
             e.started_at
