@@ -113,7 +113,7 @@ async def add(conn: AsyncConnection, row: JobRow, message: str) -> None:
     await notify.notify(conn, notify.DUE, job_versions.topic(row.id))
 
 
-async def take_turn(conn: AsyncConnection, name: str, *, shared: bool = False) -> None:
+async def acquire_lock(conn: AsyncConnection, name: str, *, shared: bool = False) -> None:
     """Wait for the advisory lock on ``name``, and hold it until the transaction ends.
 
     A ``shared`` lock conflicts with exclusive locks only.

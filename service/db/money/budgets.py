@@ -276,10 +276,9 @@ def _caps(r: RowMapping) -> BudgetCaps:
 
 def _hold(r: RowMapping) -> BudgetHold:
     state = AttemptState(r["state"])
-    is_leaving = state is AttemptState.TERMINATING
-    refilled_at = (
-        r["refilled_at"] if r["refills"] and not is_leaving else None
-    )  # else all have arrived
+    is_terminating = state is AttemptState.TERMINATING
+    # Without a refill all have arrived.
+    refilled_at = r["refilled_at"] if r["refills"] and not is_terminating else None
     ordered_at = refilled_at or r["created_at"]
     has_arrived = (
         r["known"] and r["seen_at"] is not None and r["seen_at"] - ordered_at > _ARRIVAL_LIMIT
@@ -291,6 +290,6 @@ def _hold(r: RowMapping) -> BudgetHold:
         known=r["known"],
         ordered_at=None if has_arrived or state is AttemptState.PENDING else r["created_at"],
         refilled_at=refilled_at,
-        is_deleting=is_leaving,
+        is_terminating=is_terminating,
         save_seconds=r["save_seconds"],
     )

@@ -16,7 +16,7 @@ from sqlalchemy import (
 from sqlalchemy.dialects.postgresql import insert as upsert
 from sqlalchemy.ext.asyncio import AsyncConnection
 
-from service.db.jobs.jobs import take_turn
+from service.db.jobs.jobs import acquire_lock
 from service.db.schema.file_tables import files, uploads
 from service.db.schema.queue_tables import project_limits
 from service.db.schema.tables import api_keys, jobs
@@ -27,9 +27,9 @@ _COLUMNS = [project_limits.c[name] for name in ProjectLimits.__dataclass_fields_
 _UNDER_WAY = uploads.c.given_up_at.is_(None)
 
 
-async def take_turn_of(conn: AsyncConnection, project_id: str) -> None:
+async def lock_project_limits(conn: AsyncConnection, project_id: str) -> None:
     """Block other transactions that add to the project until this one ends."""
-    await take_turn(conn, f"limits:{project_id}")
+    await acquire_lock(conn, f"limits:{project_id}")
 
 
 async def of(conn: AsyncConnection, project_id: str) -> ProjectLimits:

@@ -153,22 +153,22 @@ async def move_reservation(conn: AsyncConnection, job_id: str, region: str, core
     await conn.execute(update(queue).where(*elsewhere).values(region=region, cores=cores))
 
 
-async def take_turn(conn: AsyncConnection) -> None:
+async def acquire_admission_lock(conn: AsyncConnection) -> None:
     """Wait for the admission lock, and hold it until the transaction ends."""
     await conn.execute(_LOCK)
 
 
-async def hold_lease(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
+async def acquire_lease(conn: AsyncConnection, holder: str, now: datetime, life: timedelta) -> bool:
     """Take or renew the lease of the queue's leader; return whether ``holder`` has it.
 
     If the leader dies, another replica takes over after ``life``. A lease that ends more than two
     lives away was set by a clock that is ahead, and is ignored.
     """
     c = turns.c
-    is_free = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
+    can_take = (c.holder == holder) | (c.ends_at < now) | (c.ends_at > now + 2 * life)
     values = {"holder": holder, "ends_at": now + life}
     first = upsert(turns).values(what=_LEASE_NAME, **values)
-    statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=is_free)
+    statement = first.on_conflict_do_update(index_elements=[c.what], set_=values, where=can_take)
     return (await conn.execute(statement.returning(c.what))).one_or_none() is not None
 
 

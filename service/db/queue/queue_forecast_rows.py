@@ -16,7 +16,7 @@ from service.domain.queue.admission import ADMISSION_HOLD, RegionRequest
 from service.domain.queue.queue_forecast import CORE_REASONS, MAX_HOLDS, CoreHold, QueueEntry
 from service.domain.states import AttemptState
 
-_LEAVES = RemainingTime(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
+_DELETION_TIME = RemainingTime(p10=60.0, p50=300.0, p90=900.0)  # seconds that a deletion takes
 _HOLDS = text(f"""
 select j.project_id, {pool("a")} as region, a.vm_size, a.state, a.instance_count,
   jsonb_array_length(a.vm_ids) as running, 0 as cores, j.total_steps, j.progress,
@@ -40,7 +40,7 @@ select q.job_id, j.project_id, q.waits_since, q.wants, j.total_steps, j.progress
   j.plan #> '{options,0}' as option, 0 as evictions
 from queue q join jobs j on j.id = q.job_id
 where q.waits_since is not null
-  and (q.position < :place and q.code = any(:for_cores) or q.job_id = :job)
+  and (q.position < :position and q.code = any(:for_cores) or q.job_id = :job)
 order by q.job_id = :job, q.position
 """)
 
@@ -50,7 +50,7 @@ async def queue_up_to(conn: AsyncConnection, job_id: str, position: int) -> list
 
     Jobs that wait for their project's quota are left out: when they take cores is unknown.
     """
-    parameters = {"job": job_id, "place": position, "for_cores": list(CORE_REASONS)}
+    parameters = {"job": job_id, "position": position, "for_cores": list(CORE_REASONS)}
     rows = list(await conn.execute(_QUEUE, parameters))
     return [_parse_entry(row) for row in rows] if rows and rows[-1].job_id == job_id else []
 
@@ -81,13 +81,14 @@ def _parse_entry(row: Row[Any]) -> QueueEntry:
 
 
 def _parse_hold(row: Row[Any]) -> CoreHold:
-    is_leaving = row.state == AttemptState.TERMINATING
-    machines, sku = row.running if is_leaving else row.instance_count, lookup(row.vm_size)
+    is_terminating = row.state == AttemptState.TERMINATING
+    is_running = row.state == AttemptState.RUNNING
+    machines, sku = row.running if is_terminating else row.instance_count, lookup(row.vm_size)
     return CoreHold(
         project_id=row.project_id,
         region=row.region,
         cores=row.cores + machines * (sku.vcpus if sku else 0),
-        ends=_LEAVES if is_leaving else _remaining(row, running=row.state == AttemptState.RUNNING),
+        ends=_DELETION_TIME if is_terminating else _remaining(row, running=is_running),
     )
 
 

@@ -164,14 +164,13 @@ async def _find_reservation(
 
 def _of_attempts(*conditions: ColumnElement[bool]) -> Select[Any]:
     """Return a query for Spot machines of attempts: ordered and running, by pool and size."""
-    machine_count = func.jsonb_array_length(_a.vm_ids)
-    is_leaving = _a.state == AttemptState.TERMINATING
+    ordered = func.sum(_a.instance_count)
+    running = func.sum(func.jsonb_array_length(_a.vm_ids))
+    is_terminating = _a.state == AttemptState.TERMINATING
     return (
-        select(
-            _a_pool, _a.vm_size, is_leaving, func.sum(_a.instance_count), func.sum(machine_count)
-        )
+        select(_a_pool, _a.vm_size, is_terminating, ordered, running)
         .where(_a.capacity_type == CapacityType.SPOT, _a.state != AttemptState.ENDED, *conditions)
-        .group_by(_a_pool, _a.vm_size, is_leaving)
+        .group_by(_a_pool, _a.vm_size, is_terminating)
     )
 
 
@@ -186,8 +185,8 @@ async def _cores(
 ) -> Counter[str]:
     """Sum cores by region; machines being deleted count as far as they were last seen."""
     totals = Counter[str]()
-    for region, size, is_leaving, ordered, running in await conn.execute(machines):
+    for region, size, is_terminating, ordered, running in await conn.execute(machines):
         sku = lookup(size)
         vcpus = 1 if size == _CORE else sku.vcpus if sku else 0
-        totals[region] += int(running if is_leaving else ordered) * vcpus
+        totals[region] += int(running if is_terminating else ordered) * vcpus
     return totals

@@ -79,7 +79,7 @@ class BudgetHold:
     known: int = 0  # machines that ever had a row
     ordered_at: datetime | None = None  # None: Azure was not asked yet
     refilled_at: datetime | None = None  # when machines were asked for in place of lost ones
-    is_deleting: bool = False  # its machines are being deleted
+    is_terminating: bool = False  # its machines are being deleted
     save_seconds: float | None = None  # planned for saving; None: all that is allowed
 
     @property
@@ -104,7 +104,7 @@ class BudgetHold:
     def reserve(self, allowance: Allowance) -> Decimal:
         """Return the amount reserved for stopping the machines."""
         own = allowance.of_job(self.save_seconds)
-        return own.deletion_cost(self.rate) if self.is_deleting else own.stopping_cost(self.rate)
+        return own.deletion_cost(self.rate) if self.is_terminating else own.stopping_cost(self.rate)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -131,7 +131,7 @@ async def submit(conn: AsyncConnection, submission: Submission, now: datetime) -
     """
     identity = submission.identity
     # Repeats wait for firsts.
-    await jobs.take_turn(conn, identity.lock_key, shared=identity.is_first)
+    await jobs.acquire_lock(conn, identity.lock_key, shared=identity.is_first)
     if (earlier := await find_earlier(conn, identity, now)) is not None:
         return Submitted(job=earlier, is_new=False)
     await model_references.reserve_sources(conn, identity.caller.project_id, submission.sources)

@@ -29,7 +29,7 @@ async def delete(
         if job is None or job.result is None or models.full_name(job) != name:
             raise ModelNotFound(f"No model {name!r:.80} of a job of yours. See GET /v1/models.")
         path = str(job.result["path"])
-        await jobs.take_turn(conn, model_references.lock_key(job.id, path))
+        await jobs.acquire_lock(conn, model_references.lock_key(job.id, path))
         if needed := await model_references.list_readers(conn, project_id, lineage.source(name)):
             raise Conflict(
                 f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end."

@@ -33,7 +33,7 @@ async def reserve_sources(
         job = await jobs.find(conn, source.job_id, project_id)
         assert job is not None, "jobs are never deleted"
         path, _ = await _find_folder(conn, job, source)
-        await jobs.take_turn(conn, lock_key(job.id, path))
+        await jobs.acquire_lock(conn, lock_key(job.id, path))
         _, option = await _find_folder(conn, job, source)
         move = await tier_moves.open_for(conn, job.id, path)
         if move is not None and move.tier is AccessTier.ARCHIVE:

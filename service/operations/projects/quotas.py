@@ -23,7 +23,7 @@ async def require_room_for_job(conn: AsyncConnection, project_id: str) -> None:
     """
     count, limit = await rows.live_jobs(conn, project_id)
     if count + _UNCOMMITTED_MARGIN >= limit:
-        await rows.take_turn_of(conn, project_id)
+        await rows.lock_project_limits(conn, project_id)
         count, limit = await rows.live_jobs(conn, project_id)
     if count >= limit:
         raise QuotaExceeded(
@@ -36,7 +36,7 @@ async def require_room_for_file(
     conn: AsyncConnection, project_id: str, size: int | None, largest: int
 ) -> None:
     """Raise QuotaExceeded if a file of ``size`` bytes (None: ``largest``) is too much."""
-    await rows.take_turn_of(conn, project_id)
+    await rows.lock_project_limits(conn, project_id)
     limits = await rows.of(conn, project_id)
     usage = await rows.usage(conn, project_id, largest)
     if usage.files >= limits.files:
@@ -56,7 +56,7 @@ async def require_room_for_file(
 
 async def require_room_for_key(conn: AsyncConnection, project_id: str) -> None:
     """Raise QuotaExceeded if the project may have no more keys."""
-    await rows.take_turn_of(conn, project_id)
+    await rows.lock_project_limits(conn, project_id)
     limits = await rows.of(conn, project_id)
     usage = await rows.usage(conn, project_id)
     if usage.keys >= limits.keys:

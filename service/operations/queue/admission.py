@@ -67,7 +67,7 @@ async def admit_waiting_jobs(
     conn: AsyncConnection, default_quota: ProjectQuota, now: datetime
 ) -> int:
     """Admit the jobs that may start, update the others' positions; return the number admitted."""
-    await queue.take_turn(conn)
+    await queue.acquire_admission_lock(conn)
     entries = await queue.waiting(conn)
     if not entries:
         return 0
@@ -108,7 +108,7 @@ async def mark_full_regions(
     """
     if not await quotas.is_any_quota_known(conn, now):
         return list(states)
-    await jobs.take_turn(conn, "cores")
+    await jobs.acquire_lock(conn, "cores")
     regions = await quotas.regions(conn, now, besides=job_id)
     return [_mark_if_full(state, regions.get(state.offering.pool), nodes, now) for state in states]
 
@@ -124,7 +124,7 @@ async def find_jobs_with_room(
     """
     has_quotas = await quotas.is_any_quota_known(conn, now)
     if has_quotas:
-        await jobs.take_turn(conn, "cores")
+        await jobs.acquire_lock(conn, "cores")
     reservations = await queue.admitted(conn, requests, now)
     regions = await quotas.regions(conn, now) if has_quotas else {}
     with_room = set()
@@ -263,7 +263,7 @@ async def _admit_now(
     limited = quota.max_jobs is not None or quota.max_gpus is not None
     if not limited and not await quotas.is_any_quota_known(conn, now):
         return AdmittedJob(job_id=gang.job_id)
-    await queue.take_turn(conn)
+    await queue.acquire_admission_lock(conn)
     if await queue.has_waiting(conn):
         return None
     projects = await _project_usages(conn, [gang.project_id], default_quota)

@@ -52,8 +52,8 @@ class WaitForecasts:
         if facts.state not in _LIVE or overview.on_demand:
             return overview
         if facts.queue is not None:
-            admission = await self._forecast_queue(job.id, facts.queue, now)
-            overview = replace(overview, admission_forecast=admission)
+            admission_forecast = await self._forecast_queue(job.id, facts.queue, now)
+            overview = replace(overview, admission_forecast=admission_forecast)
         elastic = job.plan.get("elastic")
         requests = facts.queue is None and _is_waiting_for_machines(overview)
         if elastic and not requests and facts.queue is None:  # it goes on with fewer machines
@@ -68,8 +68,8 @@ class WaitForecasts:
         if requests:
             overview = await self._add_outage(overview, spots, nodes, now)
             if overview.wait is None and job.waits_for:
-                admission = await self._forecast_cores(overview, now)
-                overview = replace(overview, admission_forecast=admission)
+                admission_forecast = await self._forecast_cores(overview, now)
+                overview = replace(overview, admission_forecast=admission_forecast)
         if not elastic:
             history = await self._read_capacity_history(spots, nodes, now)
             overview = replace(

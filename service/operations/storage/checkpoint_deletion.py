@@ -59,7 +59,7 @@ async def _require_unread(
     conn: AsyncConnection, project_id: str, source: ModelSource, paths: list[str], name: str
 ) -> None:
     for path in paths:
-        await jobs.take_turn(conn, model_references.lock_key(source.job_id, path))
+        await jobs.acquire_lock(conn, model_references.lock_key(source.job_id, path))
     if needed := await model_references.list_readers(conn, project_id, source):
         raise Conflict(f"{name} is read by {', '.join(needed)}: cancel it, or wait for its end.")
 

@@ -108,7 +108,7 @@ async def request_move(
         inspection, move_quote = await quote_move(engine, services, request, now)
         folder = inspection.folder
         async with engine.begin() as conn:
-            await jobs.take_turn(conn, model_references.lock_key(folder.job_id, folder.path))
+            await jobs.acquire_lock(conn, model_references.lock_key(folder.job_id, folder.path))
             before = await tier_moves.open_for(conn, folder.job_id, folder.path)
             if before is not None and before.tier is request.tier:
                 return (

@@ -142,10 +142,10 @@ class Observer:
             is_gone = row.state not in ATTEMPT_WITH_NODES or self._was_missing(row, now)
             return (None, None) if is_gone else (last_known_scale_set(row), missing)
         except CloudError as fault:
-            is_deleting = (
+            is_deletion_on_time = (
                 row.state is AttemptState.TERMINATING and now - row.since <= TOO_LONG_TO_DELETE
             )
-            if is_deleting and isinstance(fault, Deferred | ConcurrencyLimitReached):
+            if is_deletion_on_time and isinstance(fault, Deferred | ConcurrencyLimitReached):
                 raise  # nothing can be decided without the cloud
             return (last_known_scale_set(row) if row.state in ATTEMPT_WITH_NODES else None), fault
         self._missing.pop(row.id, None)

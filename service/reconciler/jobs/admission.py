@@ -36,7 +36,7 @@ class Admissions:
         """Admit the jobs that may start, if it is this replica's turn; return their number."""
         now = self.now()
         async with self.engine.begin() as conn:
-            if not await queue.hold_lease(conn, self.replica_name, now, _TURN_LEASE):
+            if not await queue.acquire_lease(conn, self.replica_name, now, _TURN_LEASE):
                 return 0
         async with self.engine.begin() as conn:
             return await admission.admit_waiting_jobs(conn, self.default_quota, now)

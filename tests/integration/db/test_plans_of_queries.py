@@ -137,7 +137,7 @@ async def queue_pass(conn: AsyncConnection, clock: Clock) -> None:
     """All of `service/reconciler/jobs/admission.py`; one of those that wait is let in."""
     assert await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
     await quotas.record_usage(conn, SPOT.region, 960, 192, clock())
-    assert await queue.hold_lease(conn, "me", clock(), timedelta(seconds=15))
+    assert await queue.acquire_lease(conn, "me", clock(), timedelta(seconds=15))
     assert await admission.admit_waiting_jobs(conn, ProjectQuota(max_jobs=10), clock()) == 1
 
 

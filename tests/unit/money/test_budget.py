@@ -56,11 +56,11 @@ def test_each_attempt_keeps_the_time_that_its_own_job_needs_to_save_also_while_i
     reserves = [hold.reserve(EVEN) for hold in (small, unknown, longest)]
 
     assert reserves == [cost_of(seconds=60 * 51, hourly=Decimal(20)), Decimal(20), Decimal(20)]
-    assert replace(small, is_deleting=True).reserve(EVEN) == replace(
-        RUNS, is_deleting=True
+    assert replace(small, is_terminating=True).reserve(EVEN) == replace(
+        RUNS, is_terminating=True
     ).reserve(EVEN)
 
-    leaves = replace(RUNS, is_deleting=True)
+    leaves = replace(RUNS, is_terminating=True)
     standing = budget_standing(Decimal(100), Decimal(30), [leaves, RUNS], NOW, EVEN)
     assert standing.reserved == 20 + cost_of(seconds=60 * 50, hourly=Decimal(20))
 

@@ -180,7 +180,7 @@ async def test_requests_that_are_alike_do_not_wait_for_each_other(world: World) 
     async with world.engine.begin() as conn:
         project = (await conn.execute(text("select id from projects"))).scalar_one()
         lock_name = f"submit:{project}:{hashlib.sha256(content).hexdigest()}"
-        await job_rows.take_turn(conn, lock_name, shared=True)
+        await job_rows.acquire_lock(conn, lock_name, shared=True)
         async with asyncio.timeout(60):
             response = await world.call(
                 "POST", JOBS, content=content, headers={"content-type": "application/json"}

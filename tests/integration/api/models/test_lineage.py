@@ -165,7 +165,7 @@ async def test_either_the_job_or_the_archive_is_first(world: World, first: str) 
 
     tasks = []
     async with world.engine.begin() as conn:
-        await jobs.take_turn(conn, model_references.lock_key(job["id"], job["result"]["path"]))
+        await jobs.acquire_lock(conn, model_references.lock_key(job["id"], job["result"]["path"]))
         for number, name in enumerate(order, start=1):
             tasks.append(asyncio.create_task(requests[name]()))
             await waiting.until(lambda: _waiting(world), number.__le__)

@@ -51,7 +51,7 @@ async def test_a_replica_is_shown_until_it_goes(world: World, database_url: str)
     async with running(listeners):
         async with world.engine.begin() as conn:
             lease = (world.clock(), timedelta(seconds=30))
-            assert await queue.hold_lease(conn, listeners[1].name, *lease)
+            assert await queue.acquire_lease(conn, listeners[1].name, *lease)
         rows = (await world.get(SYSTEM))["replicas"]
         world.clock.advance(seconds=31)
         lapsed = (await world.get(SYSTEM))["replicas"]
@@ -89,7 +89,7 @@ async def _hears(listeners: list[Listener]) -> bool:
 async def test_turns_rate_limits_and_circuits_are_shown(world: World) -> None:
     now = world.clock()
     async with world.engine.begin() as conn:
-        assert await queue.hold_lease(conn, "replica-1", now, timedelta(seconds=30))
+        assert await queue.acquire_lease(conn, "replica-1", now, timedelta(seconds=30))
         bucket = {str(RequestKind.CREATE): BUCKETS[RequestKind.CREATE]}
         await rate_limit.take(conn, [TokenRequest(region="eastus", buckets=bucket)], now)
         await circuit_breaker.record_failure(conn, "westus", now, 0.0, probed=False)
