@@ -64,7 +64,7 @@ class Logged:
             await self._app(scope, receive, send)
             return
         start, at, status = time.perf_counter(), self._fabric.now(), 0
-        path, vm = self._masked(scope["path"])
+        path, vm_name = self._masked(scope["path"])
 
         async def send_seen(message: Message) -> None:
             nonlocal status
@@ -84,7 +84,7 @@ class Logged:
                     path=path,
                     query=SECRET.sub(r"\1=…", scope["query_string"].decode("latin-1")),
                     status=status,
-                    principal=str(scope.get("principal") or vm),
+                    principal=str(scope.get("principal") or vm_name),
                     ms=round(seconds * 1000, 3),
                 )
             )
@@ -95,8 +95,8 @@ class Logged:
         if not named:
             return path, ""
         owner = self._fabric.by_token(named[1])
-        vm = owner[0].vm_name(owner[1]) if owner else "a VM that is gone"
-        return VM.sub("/vm/…", path), vm
+        vm_name = owner[0].vm_name(owner[1]) if owner else "a VM that is gone"
+        return VM.sub("/vm/…", path), vm_name
 
 
 async def list_requests(request: Request) -> Response:

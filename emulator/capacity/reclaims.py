@@ -58,15 +58,15 @@ def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Machine], now:
 
 def _victims(pool: CapacityPool, machines: list[Machine]) -> list[Machine]:
     if pool.entry.option("victims") == "newest":
-        return sorted(machines, key=lambda vm: -vm[1].created_at)
-    return sorted(machines, key=lambda vm: _draw(pool, vm[0], vm[1], "victim"))
+        return sorted(machines, key=lambda m: -m[1].created_at)
+    return sorted(machines, key=lambda m: _draw(pool, *m, "victim"))
 
 
-def _evict(fabric: Fabric, pool: CapacityPool, vm: Machine, now: float, at: float) -> None:
-    if _draw(pool, *vm, "notice") < pool.entry.option("without_notice"):
-        evictions.strike(fabric.state, vm[1], at)
+def _evict(fabric: Fabric, pool: CapacityPool, machine: Machine, now: float, at: float) -> None:
+    if _draw(pool, *machine, "notice") < pool.entry.option("without_notice"):
+        evictions.strike(fabric.state, machine[1], at)
     else:
-        evictions.announce(fabric.state, vm[1], now, at - now)
+        evictions.announce(fabric.state, machine[1], now, at - now)
 
 
 def _hold_to_max_price(fabric: Fabric, now: float) -> bool:

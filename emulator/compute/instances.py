@@ -44,10 +44,10 @@ async def view(request: Request) -> Response:
 
 async def delete(request: Request) -> Response:
     """Begin deleting one; 204 when there is nothing to delete."""
-    vm = _lookup(request)
-    if vm is None:
+    machine = _lookup(request)
+    if machine is None:
         return Response(status_code=204)
-    scale_set, instance = vm
+    scale_set, instance = machine
     if "vm" not in request.path_params:
         check_conditions(request, scale_set.etag, instance.etag)
     return begin_deletion(request, scale_set, (instance.instance_id,))
@@ -79,8 +79,8 @@ def begin_deletion(request: Request, scale_set: ScaleSetRow, ids: tuple[str, ...
 
 def find_instance(request: Request) -> Machine:
     """Return the VM that the path names, with its scale set, or raise ArmError."""
-    if (vm := _lookup(request)) is not None:
-        return vm
+    if (machine := _lookup(request)) is not None:
+        return machine
     names = request.path_params
     if "vm" in names:
         raise resource_not_found(f"Microsoft.Compute/virtualMachines/{names['vm']}", names["group"])

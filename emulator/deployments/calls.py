@@ -55,17 +55,17 @@ class Answers:
         """Return a resource as ARM shows it; raise MissingAnswer if it must be fetched first."""
         if resource_id.lower() in self._missing:
             raise NotYet(resource_id)
-        request = MissingAnswer(resource_id, version)
-        if (answer := self._responses.get(request.key)) is None:
-            raise request
+        missing_answer = MissingAnswer(resource_id, version)
+        if (answer := self._responses.get(missing_answer.key)) is None:
+            raise missing_answer
         if answer.status_code >= 400:
             raise refusal(answer)
         return dict(answer.json())
 
-    async def fetch(self, request: MissingAnswer) -> None:
+    async def fetch(self, missing_answer: MissingAnswer) -> None:
         """Ask for what an expression needs."""
-        self._responses[request.key] = await self._calls.request(
-            "GET", request.path, request.key[1]
+        self._responses[missing_answer.key] = await self._calls.request(
+            "GET", missing_answer.path, missing_answer.key[1]
         )
 
 

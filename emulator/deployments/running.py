@@ -185,8 +185,8 @@ class _Deployment:
         while True:
             try:
                 return value(scope)
-            except MissingAnswer as request:
-                await answers.fetch(request)
+            except MissingAnswer as missing_answer:
+                await answers.fetch(missing_answer)
 
     async def _succeed(self, steps: list[Step]) -> None:
         assert self._plan

@@ -198,7 +198,7 @@ def _waits_for(step: Step, steps: list[Step], scope: TemplateScope) -> list[str]
     keys: list[str] = []
     for entry in listed:
         name = str(_evaluated(step.name, entry, scope))
-        same = [candidate.key for candidate in steps if _is_named(name, candidate)]
+        same = [candidate.key for candidate in steps if _is_reference_to(name, candidate)]
         if not same:
             raise invalid_template(
                 f"The resource '{name}' is not defined in the template. Please see "
@@ -208,7 +208,7 @@ def _waits_for(step: Step, steps: list[Step], scope: TemplateScope) -> list[str]
     return keys
 
 
-def _is_named(name: str, step: Step) -> bool:
+def _is_reference_to(name: str, step: Step) -> bool:
     """Whether a dependency names a step: by id, type and name, or name."""
     reference = name.lower()
     inner = [segment for segment in reference.split("/") if segment]

@@ -31,7 +31,7 @@ class ConnectionBroken(Exception):
 class Request:
     """The head of one request, ready to be passed on."""
 
-    host: str  # HOST:PORT
+    address: str  # HOST:PORT
     tunnel: bool
     head: bytes
     length: int  # of the body; -1: it comes in chunks
@@ -57,12 +57,12 @@ class Proxy:
         with self._changed:
             self._harm = harm
             self._changed.notify_all()
-            broken = [line for line in self._lines if self._cut(line.host) == "reset"]
+            broken = [line for line in self._lines if self._cut(line.address) == "reset"]
         for line in broken:
             line.reset()
 
     def admit(self, address: str) -> None:
-        """Return when traffic with this host may pass; raise Broken where it is to break."""
+        """Wait until traffic with this address may pass; raise ConnectionBroken if it must break."""
         with self._changed:
             while mode := self._cut(address):
                 if mode == "reset":
@@ -90,10 +90,10 @@ class Proxy:
 
 
 class _Line:
-    """One connection of a client, and the one behind it that serves its present host."""
+    """One connection of a client, and the one behind it that serves its present address."""
 
     def __init__(self, client: socket.socket, admit: Callable[[str], None]) -> None:
-        self.host = ""
+        self.address = ""
         self._client = client
         self._admit = admit
         self._upstream: socket.socket | None = None
@@ -121,12 +121,12 @@ class _Line:
                     side.shutdown(socket.SHUT_RDWR)  # wakes up blocked readers and writers
 
     def _pass_on(self, request: Request, stream: BufferedReader) -> None:
-        if request.host != self.host:
+        if request.address != self.address:
             self._close_upstream()
-            self.host = request.host
-        self._admit(request.host)
+            self.address = request.address
+        self._admit(request.address)
         if self._upstream is None:
-            self._upstream = self._connect(request.host)
+            self._upstream = self._connect(request.address)
             if request.tunnel:
                 self._client.sendall(b"HTTP/1.1 200 Connection established\r\n\r\n")
             upstream = self._upstream
@@ -169,7 +169,7 @@ class _Line:
                 return
             if sink is self._upstream:
                 _acknowledge(self._client)
-            self._admit(self.host)
+            self._admit(self.address)
             sink.sendall(space[:count])
             length -= count if length > 0 else 0
 
@@ -193,7 +193,7 @@ class _Line:
             self._answers.join()
 
     def _close_upstream(self) -> None:
-        """Hang up on the present host."""
+        """Hang up on the present address."""
         upstream, self._upstream = self._upstream, None
         if upstream is not None:
             with suppress(OSError):
@@ -204,7 +204,7 @@ class _Line:
 
 
 def read_request(stream: BufferedReader) -> Request | None:
-    """Read the next request to a proxy; None at the end. Raise Broken if it is malformed."""
+    """Return the next request; None at the end. Raise ConnectionBroken if it is malformed."""
     if not (first := stream.readline(LONGEST_LINE)):
         return None
     method, target, version = [*first.split(), b"", b"", b""][:3]
@@ -212,7 +212,7 @@ def read_request(stream: BufferedReader) -> Request | None:
     while (line := _line(stream)).strip():
         headers.append(line)
     if method == b"CONNECT":
-        return Request(host=target.decode("latin-1"), tunnel=True, head=b"", length=-1)
+        return Request(address=target.decode("latin-1"), tunnel=True, head=b"", length=-1)
     url = urlsplit(target.decode("latin-1"))
     if url.scheme != "http" or url.hostname is None:
         raise ConnectionBroken
@@ -220,7 +220,7 @@ def read_request(stream: BufferedReader) -> Request | None:
     path = b"/" + path.partition(b"/")[2]
     forwarded = [line for line in headers if not line.lower().startswith(_PROXY_HEADERS)]
     return Request(
-        host=f"{url.hostname}:{url.port or 80}",
+        address=f"{url.hostname}:{url.port or 80}",
         tunnel=False,
         head=b"".join([method, b" ", path, b" ", version, b"\r\n", *forwarded, b"\r\n"]),
         length=_length(forwarded),

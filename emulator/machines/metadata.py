@@ -90,10 +90,10 @@ async def scheduled_events(request: Request) -> Response:
 async def pull(request: Request) -> Response:
     """Nothing of Azure's: the VM's docker asks what is to go wrong with the pull of an image."""
     fabric, token = fabric_of(request), request.path_params["token"]
-    image, vm = request.query_params.get("image", ""), fabric.by_token(token)
-    if vm is None:
+    image, machine = request.query_params.get("image", ""), fabric.by_token(token)
+    if machine is None:
         raise MetadataRefusal(404, "This VM is gone.")
-    scale_set = vm[0]
+    scale_set = machine[0]
     target = FaultTarget(
         method="PULL",
         path=f"{scale_set.id}/{image}",
@@ -133,12 +133,12 @@ async def start_requests(request: Request) -> Response:
 def _calling_vm(request: Request) -> tuple[ScaleSetRow, InstanceRow]:
     fabric: Fabric = fabric_of(request)
     token = request.path_params["token"]
-    vm = fabric.by_token(token)
-    if vm is None:
+    machine = fabric.by_token(token)
+    if machine is None:
         raise MetadataRefusal(404, "This VM is gone.")
     if fabric.settings.throttling == "azure":
         _count(request, token, fabric.now())
-    return vm
+    return machine
 
 
 def _count(request: Request, token: str, now: float) -> None:

@@ -24,19 +24,19 @@ async def of_vm(request: Request) -> Response:
     """GET /metadata/identity/oauth2/token in a VM: one of the identities of its scale set."""
     fabric, query = fabric_of(request), request.query_params
     token = request.path_params["token"]
-    vm = fabric.by_token(token)
-    if vm is None:
+    machine = fabric.by_token(token)
+    if machine is None:
         raise ArmError(404, "NotFound", "This VM is gone.")
     if request.headers.get("metadata", "").lower() != "true":
         return _refused("Required metadata header not specified")
     for name in ("api-version", "resource"):
         if not query.get(name):
             return _refused(f"Required query variable '{name}' is missing")
-    principals = _identities(fabric.state, vm[0])
+    principals = _identities(fabric.state, machine[0])
     selector = query.get("client_id"), query.get("object_id"), _resource_id(request)
     if not any(selector):
         # The one of the system comes first; of the user's there may only be one.
-        if len(principals) > 1 and principals[0].resource_id.lower() != vm[0].key:
+        if len(principals) > 1 and principals[0].resource_id.lower() != machine[0].key:
             return _refused(_SEVERAL)
         chosen = principals[:1]
     else:

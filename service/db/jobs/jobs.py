@@ -88,8 +88,8 @@ _DUE = leases.due(
     jobs.c.state.not_in(JOB_TERMINAL),
     urgent=jobs.c.state.in_((JobState.RUNNING, JobState.RECOVERING)),
 )
-_TURN = text("select pg_advisory_xact_lock(hashtextextended(:what, 0))")
-_SHARED_TURN = text("select pg_advisory_xact_lock_shared(hashtextextended(:what, 0))")
+_LOCK = text("select pg_advisory_xact_lock(hashtextextended(:what, 0))")
+_SHARED_LOCK = text("select pg_advisory_xact_lock_shared(hashtextextended(:what, 0))")
 _COLUMNS = [jobs.c[name] for name in JobRow.__dataclass_fields__]
 
 
@@ -118,7 +118,7 @@ async def acquire_lock(conn: AsyncConnection, name: str, *, shared: bool = False
 
     A ``shared`` lock conflicts with exclusive locks only.
     """
-    await conn.execute(_SHARED_TURN if shared else _TURN, {"what": name})
+    await conn.execute(_SHARED_LOCK if shared else _LOCK, {"what": name})
 
 
 async def find_all(conn: AsyncConnection, ids: Collection[str]) -> dict[str, JobRow]:
