@@ -6,10 +6,8 @@ from typing import Any
 LARGEST = 3.4e38  # largest float in an event file
 WORKSPACE = "azureml://"  # scheme of the MLflow server of an Azure ML workspace
 EXPERIMENT = "rekindle"  # default experiment in a workspace
-JOB_TAG, STEP_TAG = (
-    "rekindle.job",
-    "rekindle.step",
-)  # tags of a run: its job, its last complete step
+JOB_TAG = "rekindle.job"  # of a run: its job
+STEP_TAG = "rekindle.step"  # of a run: its last complete step
 _NO_FIGURES = ("step", "generation")
 _VALID = "valid_loss"
 

@@ -77,7 +77,7 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
                 break
         if state.step == parts.spec.total_steps:
             progress_check.require_learned(spec, state)
-            if parts.flag_sync.sync_flags().is_leaving:
+            if parts.flag_sync.sync_flags().is_stopping:
                 break
             return state, True
         due = parts.identity.rank == 0 and saves.is_due(state.step + 1)

@@ -159,10 +159,8 @@ class RunDir:
         self.progress = root / "progress"
         self.warnings = root / "warnings"
         self.verification = root / "verification"
-        self._prepared_stop, self._prepared_stop_after_step = (
-            root / ".stop",
-            root / ".stop-after-step",
-        )
+        self._prepared_stop = root / ".stop"
+        self._prepared_stop_after_step = root / ".stop-after-step"
 
     def input(self, path: str) -> Path:
         """Return the path of the input blob "container/name"."""

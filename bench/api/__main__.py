@@ -120,10 +120,8 @@ async def _measure_floors(running: ScaleStack, requests: int) -> list[Used]:
         _child("bare") as (process, client),
         _child("floor", running.database) as (floor_process, floor_client),
     ):
-        bare, one_row = (
-            _Meter(process=process, stack=None),
-            _Meter(process=floor_process, stack=running),
-        )
+        bare = _Meter(process=process, stack=None)
+        one_row = _Meter(process=floor_process, stack=running)
         return [
             await bare.of("bare POST", requests, lambda: client.post("/jobs", json=body)),
             await one_row.of("POST a row", requests, lambda: floor_client.post("/jobs", json=body)),

@@ -61,9 +61,8 @@ async def all_of(order: ConsoleOptions) -> list[Measure]:
 
 
 async def _training(running: ScaleStack, api: httpx.AsyncClient) -> str:
-    job: str = (await read_answer(api.post(JOBS, json=await running.job_request(api, nodes=1))))[
-        "id"
-    ]
+    request = await running.job_request(api, nodes=1)
+    job: str = (await read_answer(api.post(JOBS, json=request)))["id"]
     await wait_until_training(api, job)
     return job
 

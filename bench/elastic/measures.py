@@ -47,10 +47,8 @@ def rows(histories: Iterable[JobHistory]) -> Sequence[tuple[object, ...]]:
 
 
 def _strike_measures(elastic: JobHistory, rigid: JobHistory, *, noticed: bool) -> Iterable[Measure]:
-    elastic_recovery, rigid_recovery = (
-        _recovery(elastic, noticed=noticed),
-        _recovery(rigid, noticed=noticed),
-    )
+    elastic_recovery = _recovery(elastic, noticed=noticed)
+    rigid_recovery = _recovery(rigid, noticed=noticed)
     prefix = "noticed" if noticed else "unnoticed"
     for part in PARTS:
         yield Measure(

@@ -166,10 +166,8 @@ def _check_new(fabric: Fabric, compute: ResourceRow) -> None:
             409, f"Compute {compute.name} exists in {region(compute)}: choose another name."
         )
     inner = properties(compute)["properties"]
-    size, quota_region = (
-        catalog().size(inner["vmSize"]),
-        Region(compute.subscription, region(compute)),
-    )
+    size = catalog().size(inner["vmSize"])
+    quota_region = Region(compute.subscription, region(compute))
     quota = "lowPriorityCores" if inner["vmPriority"] == "LowPriority" else "cores"
     most = limit(fabric, quota_region, quota, hidden=True)
     if size and most < size.vcpus:  # in the words of several users' reports

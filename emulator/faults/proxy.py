@@ -62,7 +62,7 @@ class Proxy:
             line.reset()
 
     def admit(self, address: str) -> None:
-        """Wait until traffic with this address may pass; raise ConnectionBroken if it must break."""
+        """Wait until traffic with this address may pass; raise ConnectionBroken to break it."""
         with self._changed:
             while mode := self._cut(address):
                 if mode == "reset":

@@ -18,9 +18,8 @@ from pathlib import Path
 
 from rekindle.local.state_folder import StackStartError, StateFolder
 
-STACK_VARIABLE = (
-    "REKINDLE_STACK"  # environment variable of every process of a stack: its state folder
-)
+# Environment variable of every process of a stack: its state folder.
+STACK_VARIABLE = "REKINDLE_STACK"
 HOLD_FOLDER = "held"  # folder: a part named in it does not restart before the time in the file
 TAIL_LINES = 15
 MAX_RESTARTS = 5  # of one part within RESTART_WINDOW_SECONDS

@@ -111,10 +111,8 @@ async def test_a_run_that_ends_without_more_steps_keeps_those_it_has(place: Plac
 
 async def test_mlflow_gets_tags_and_the_outcome_and_batches_that_it_takes() -> None:
     server = MlflowServer()
-    tracker, run = (
-        Mlflow.at("http://mlflow", SECRET, server),
-        TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"], outcome=JobState.FAILED),
-    )
+    tracker = Mlflow.at("http://mlflow", SECRET, server)
+    run = TrackerRun(job_id=JOB, started_at=1.0, options=OPTIONS["mlflow"], outcome=JobState.FAILED)
     many = [replace(p, values={f"v{i}": 1.0 for i in range(15)}) for p in points(*range(1, 200))]
     await tracker.send(run, many)
 

@@ -132,10 +132,8 @@ def unbilled(
             if census.was_visible(vm_id, apart, slack):
                 yield f"machine {vm_id} of {census.of[vm_id]} has no row"
             continue
-        start, end = (
-            min(r.started_at for r in machine_rows),
-            max(r.ended_at or r.started_at for r in machine_rows),
-        )
+        start = min(r.started_at for r in machine_rows)
+        end = max(r.ended_at or r.started_at for r in machine_rows)
         if start > first + apart or end < census.last[vm_id] - apart:
             lifetime = f"{first:%T} to {census.last[vm_id]:%T}"
             yield f"machine {vm_id} was there {lifetime}, billed {start:%T} to {end:%T}"

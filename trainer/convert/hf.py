@@ -39,9 +39,8 @@ def write_hf(
     kind: Any = AutoModelForCausalLM
     if has_head(spec):
         kind = AutoModelForSequenceClassification
-        config.update(
-            sequence_head.head_settings(spec, load_tokenizer(base, spec.method).pad_token_id)
-        )
+        pad_token_id = load_tokenizer(base, spec.method).pad_token_id
+        config.update(sequence_head.head_settings(spec, pad_token_id))
     model = _Model(parameters, spec, dtype, _Base(base))
     shapes = _parameters(kind, config)
     model.require(shapes)
@@ -76,12 +75,10 @@ class _Model:
     def __init__(
         self, parameters: FullParameters, spec: RunSpec, dtype: torch.dtype, base: _Base
     ) -> None:
-        self._trained_parameters, self._lora, self._dtype, self._base = (
-            parameters,
-            spec.lora,
-            dtype,
-            base,
-        )
+        self._trained = parameters
+        self._lora = spec.lora
+        self._dtype = dtype
+        self._base = base
         self._frozen = spec.freezes  # else what the checkpoint lacks is lost, not the base's
 
     def require(self, shapes: dict[str, tuple[int, ...]]) -> None:
@@ -93,30 +90,24 @@ class _Model:
                 "its files. Let the job finish; its own export knows the names"
             )
         trainable = set(shapes) if self._lora is None else set(trainable_names(shapes))
-        if unplaced := sorted(set(self._trained_parameters.shapes) - trainable):
+        if unplaced := sorted(set(self._trained.shapes) - trainable):
             raise ValueError(f"{unplaced[0]} was trained, but the base model has no place for it")
 
     def read(self, name: str) -> torch.Tensor:
         """Return one weight in the precision of the run."""
         if self._lora is None:
-            in_checkpoint = name in self._trained_parameters.shapes
-            weight = (
-                self._trained_parameters.tensor(name, "master")
-                if in_checkpoint
-                else self._base.read(name)
-            )
+            is_trained = name in self._trained.shapes
+            weight = self._trained.tensor(name, "master") if is_trained else self._base.read(name)
             return weight.to(self._dtype)
-        if trained_head_name(name) in self._trained_parameters.shapes:
-            return self._trained_parameters.tensor(trained_head_name(name), "master").to(
-                self._dtype
-            )
+        if (head_name := trained_head_name(name)) in self._trained.shapes:
+            return self._trained.tensor(head_name, "master").to(self._dtype)
         weight = self._base.read(name).to(self._dtype)
-        return merge_adapter(self._trained_parameters, name, weight, self._lora)
+        return merge_adapter(self._trained, name, weight, self._lora)
 
     def _has(self, name: str) -> bool:
         if self._lora is None:
-            return name in self._trained_parameters.shapes or (self._frozen and name in self._base)
-        return name in self._base or trained_head_name(name) in self._trained_parameters.shapes
+            return name in self._trained.shapes or (self._frozen and name in self._base)
+        return name in self._base or trained_head_name(name) in self._trained.shapes
 
 
 def _parameters(kind: Any, config: Any) -> dict[str, tuple[int, ...]]:  # noqa: ANN401

@@ -47,7 +47,7 @@ def build_file_source(
         return feed, None
     validation_rows = _tokens(rundir, spec, spec.validation_file, tokenizer)
     batches = partial(evaluation_batches, validation_rows, pad_id, spec, identity)
-    return feed, LossEvaluation(engine, batches, lambda: agreement.sync_flags().is_leaving)
+    return feed, LossEvaluation(engine, batches, lambda: agreement.sync_flags().is_stopping)
 
 
 def _sum_over_ranks(device: torch.device, array: NDArray[np.int64]) -> NDArray[np.int64]:

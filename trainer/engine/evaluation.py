@@ -30,16 +30,16 @@ class LossEvaluation:
         self,
         engine: Any,  # noqa: ANN401
         batches: Callable[[], Iterator[Batch]],
-        is_leaving: Callable[[], bool],
+        is_stopping: Callable[[], bool],
     ) -> None:
-        self._engine, self._batches, self._is_leaving = engine, batches, is_leaving
+        self._engine, self._batches, self._is_stopping = engine, batches, is_stopping
 
     def __call__(self, method: Method) -> float | None:
         """Return the mean over all units; a NaN loss becomes infinite."""
         loss, units = torch.zeros((), device=self._engine.device), 0
         with torch.no_grad(), evaluation_mode(self._engine):
             for batch in self._batches():
-                if self._is_leaving():
+                if self._is_stopping():
                     return None
                 loss += method.scores(self._engine, batch.to(self._engine.device)).loss
                 units += method.units(batch)

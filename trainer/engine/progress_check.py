@@ -57,7 +57,7 @@ def require_targets(
     for number, part in enumerate(units, 1):
         total += part
         if number % _CHECK_EVERY == 0:
-            if (flags := reach()).is_leaving:
+            if (flags := reach()).is_stopping:
                 return flags
             if sum_over_ranks(total, device=device)[0]:
                 return None

@@ -69,9 +69,8 @@ class RlooLoss(GrpoLoss):
         logp_N = log_probabilities(model, batch, self._settings.temperature)
         log_ratio_B = sum_by_sequence(batch, logp_N - _behaviour_log_probabilities(batch, logp_N))
         tokens_B = trained_token_counts(batch).clamp(min=1)
-        advantage_B = (
-            sum_by_sequence(batch, batch.advantages) / tokens_B
-        )  # the same for each of its tokens
+        # The same for each of its tokens.
+        advantage_B = sum_by_sequence(batch, batch.advantages) / tokens_B
         loss = self._clipped(log_ratio_B, advantage_B).sum()
         return BatchScores(loss=loss, correct=_zero_like(loss))
 

@@ -29,7 +29,7 @@ class SyncedFlags:
     end: bool = False  # stop once the step is done
 
     @property
-    def is_leaving(self) -> bool:
+    def is_stopping(self) -> bool:
         """Whether no further step begins."""
         return self.stop or self.end
 

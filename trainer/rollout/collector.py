@@ -215,9 +215,8 @@ def _kl(row: GradedAnswer) -> float:
 
 
 SLICE = 8  # answers between two looks
-TIMEOUT_SECONDS = (
-    300.0  # seconds for all of them: half of what the other ranks wait in a collective
-)
+# Seconds for all of them: half of what the other ranks wait in a collective.
+TIMEOUT_SECONDS = 300.0
 TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} s; make it faster"
 
 

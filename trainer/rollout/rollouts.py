@@ -304,11 +304,11 @@ def build_rollout_source(
             now=time.monotonic,
         )
 
-    training = collector(spec.training_file, lambda: flag_sync.sync_flags().is_leaving)
+    training = collector(spec.training_file, lambda: flag_sync.sync_flags().is_stopping)
     source = RolloutSource(training, settings, identity)
     if spec.validation_file is None:
         return source, None
-    validation = collector(spec.validation_file, lambda: flag_sync.sync_flags().is_leaving)
+    validation = collector(spec.validation_file, lambda: flag_sync.sync_flags().is_stopping)
     return source, RewardEvaluation(validation, identity)
 
 

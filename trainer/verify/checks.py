@@ -52,16 +52,8 @@ class ExpectedExport(Message):
 MERGED = "adapter merged by peft"
 # Mean absolute difference of values that is accepted (ADR 0054): nats per token, or units of a
 # reward model's score.
-_SAME_DEVICE_TOLERANCES = {
-    "fp32": 1e-3,
-    "bf16": 5e-3,
-    "fp16": 5e-3,
-}  # the same sums on the same device
-_OTHER_DEVICE_TOLERANCES = {
-    "fp32": 1e-3,
-    "bf16": 1e-1,
-    "fp16": 3e-2,
-}  # another device, or other kernels
+_SAME_DEVICE_TOLERANCES = {"fp32": 1e-3, "bf16": 5e-3, "fp16": 5e-3}  # the same sums
+_OTHER_DEVICE_TOLERANCES = {"fp32": 1e-3, "bf16": 1e-1, "fp16": 3e-2}  # or other kernels
 CPU_OPERATIONS = 1e14  # for the rows with one model: minutes on the cores of a GPU machine
 
 

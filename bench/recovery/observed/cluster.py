@@ -94,9 +94,8 @@ class Snapshot:
     def machines(self, attempt: str) -> list[Vm]:
         """Return the machines of an attempt, sorted by VM id."""
         names = {s.name for s in self.sets if s.attempt == attempt}
-        vms = (
-            v for v in self.vms if "-".join(v.scale_set.split("-")[:2]) in names
-        )  # name of the scale set or the cluster
+        # The first two parts are the name of the scale set or the cluster.
+        vms = (v for v in self.vms if "-".join(v.scale_set.split("-")[:2]) in names)
         return sorted(vms, key=lambda v: v.vm_id)
 
 

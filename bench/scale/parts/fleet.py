@@ -89,12 +89,10 @@ class NodeFleet:
 
     async def do_heartbeats(self) -> tuple[list[float], int]:
         """Return the durations in seconds and the number of failures since the last call."""
-        took, failed, self._heartbeat_seconds, self._failures = (
-            self._heartbeat_seconds,
-            self._failures,
-            [],
-            0,
-        )
+        took = self._heartbeat_seconds
+        failed = self._failures
+        self._heartbeat_seconds = []
+        self._failures = 0
         return took, failed
 
     async def do_evict(self, count: int) -> int:
@@ -147,9 +145,7 @@ class NodeFleet:
         if not self._commits:
             return
         chance = POLL_SECONDS / self._commits
-        stalled = {
-            node.job for node in self._nodes if node.has_left
-        }  # a checkpoint needs all nodes
+        stalled = {n.job for n in self._nodes if n.has_left}  # a checkpoint needs all nodes
         for node in self._nodes:
             commits = node.rank0 and node.step > 0 and node.job not in stalled
             if commits and random.random() < chance:  # noqa: S311 - no secret

@@ -11,9 +11,8 @@ from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError
 
 OnRequest = Callable[[], object]  # called after each request
-MAX_CONSECUTIVE_REFUSALS = (
-    20  # consecutive refusals that end the run: the prompts are not the cause
-)
+# That end the run: the prompts are not the cause
+MAX_CONSECUTIVE_REFUSALS = 20
 
 
 @dataclass

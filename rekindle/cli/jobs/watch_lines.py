@@ -35,9 +35,8 @@ class LineView:
             self._console.print(views.event_line(event))
         job, now = update.job, self._now()
         phase, step = formats.phase(job), object_member(job, "progress").get("step")
-        step = (
-            object_member(job, "queue").get("position") or step
-        )  # while queued, the queue position is the progress
+        # While queued, the queue position is the progress
+        step = object_member(job, "queue").get("position") or step
         is_due = (phase, step) != self._printed and now - self._printed_at >= PROGRESS_SECONDS
         if phase != self._printed[0] or is_due:
             self._printed, self._printed_at = (phase, step), now

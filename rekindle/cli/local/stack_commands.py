@@ -136,10 +136,8 @@ def running_machines(cli: Cli, stack_info: "StackInfo", job: str) -> "list[Local
 def _no_machine_error(name: str, status: str) -> CliError:
     message, next_step = f"{name} has no running machine.", f"rekindle watch {name}"
     if status in FINAL_STATUSES:
-        message, next_step = (
-            f"{name} has already {status}; it has no machines.",
-            "rekindle submit --help",
-        )
+        message = f"{name} has already {status}; it has no machines."
+        next_step = "rekindle submit --help"
     return CliError(message, f"Next: {next_step}", exit_code=ExitCode.NOT_FOUND, code="no_machine")
 
 

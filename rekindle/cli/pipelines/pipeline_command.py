@@ -133,10 +133,8 @@ def _estimate_text(plan: Json | None) -> str:
     if plan is None:
         return "unknown until the grader's model is trained"
     unit = plan.get("currency", "USD")
-    cost, duration = (
-        formats.money(plan.get("cost_p50"), unit),
-        formats.duration(plan.get("duration_p50")),
-    )
+    cost = formats.money(plan.get("cost_p50"), unit)
+    duration = formats.duration(plan.get("duration_p50"))
     return f"about {cost} and {duration}, {plan.get('nodes')} x {plan.get('vm_size')}"
 
 

@@ -71,10 +71,8 @@ def build_body(
     settings: list[str] | None,
 ) -> Json:
     """Return the merged request, validated as far as possible without the service."""
-    config_file, parsed_settings = (
-        job_config.read_config(config),
-        [*map(job_config.parse_setting, settings or ())],
-    )
+    config_file = job_config.read_config(config)
+    parsed_settings = [*map(job_config.parse_setting, settings or ())]
     other_members = {
         "training_file": file,
         "validation_file": validation,

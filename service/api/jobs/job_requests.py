@@ -156,10 +156,8 @@ def _lora(request: LoraRequest) -> Lora:
 def _eval_steps(request: JobRequest) -> int | None:
     """Return the steps between evaluations, from OpenAI's member or from ours."""
     reinforcement = request.method.reinforcement if request.method else None
-    method_steps, training_steps = (
-        reinforcement.eval_steps if reinforcement else None,
-        request.training.eval_steps,
-    )
+    method_steps = reinforcement.eval_steps if reinforcement else None
+    training_steps = request.training.eval_steps
     if method_steps is not None and training_steps is not None:
         raise InvalidRequest(
             "Give the steps between evaluations once: in training.eval_steps, or in "

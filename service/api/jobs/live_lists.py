@@ -94,10 +94,8 @@ class LiveLists:
             # Ends by itself after the last page: cancelled, it could leave a connection open.
             while self._projects and not parts.drain.has_begun:
                 await notify.wait(changed, _RECHECK_SECONDS)
-                ids, is_connected = (
-                    [job_versions.job_of(topic) for topic in t],
-                    parts.listener.is_connected,
-                )
+                ids = [job_versions.job_of(topic) for topic in t]
+                is_connected = parts.listener.is_connected
                 t.clear()
                 for project_id in list(self._projects):
                     await self._publish(project_id, ids if is_connected and ids else None)

@@ -43,10 +43,8 @@ class Denial:
     @classmethod
     def from_identifiers(cls, identifiers: Mapping[str, Any]) -> Self:
         """Parse the list that ends Azure's message; an instance view has nothing else."""
-        assignment, definition = (
-            identifiers.get("policyAssignment"),
-            identifiers.get("policyDefinition"),
-        )
+        assignment = identifiers.get("policyAssignment")
+        definition = identifiers.get("policyDefinition")
         return cls(
             definition=str((definition or {}).get("name") or "without a name"),
             assignment=str((assignment or {}).get("name") or "without a name"),

@@ -50,10 +50,8 @@ async def put(conn: AsyncConnection, project_id: str, changes: dict[str, int | N
 
 async def usage(conn: AsyncConnection, project_id: str, unknown_bytes: int = 0) -> ProjectLimits:
     """Return the project's usage; an upload of unknown size counts as ``unknown_bytes``."""
-    file_conditions, under_way = (
-        _files(project_id),
-        (uploads.c.project_id == project_id, _UNDER_WAY),
-    )
+    file_conditions = _files(project_id)
+    under_way = (uploads.c.project_id == project_id, _UNDER_WAY)
     size = func.coalesce(uploads.c.expected_bytes, unknown_bytes)
     live_keys = (api_keys.c.project_id == project_id, api_keys.c.revoked_at.is_(None))
     query = select(

@@ -111,9 +111,8 @@ class ScaleSet:
     tags: dict[str, str] = field(default_factory=dict)
     error_code: str = ""
     error_message: str = ""  # what happened, and what a person can do about it
-    failure: ScaleSetFailure = (
-        ScaleSetFailure.TRANSIENT
-    )  # what the error means, where the phase is FAILED
+    # What the error means, where the phase is FAILED.
+    failure: ScaleSetFailure = ScaleSetFailure.TRANSIENT
     created_at: datetime | None = None  # when the cloud took the order, by its own clock
     capacity: int | None = None  # machines that it is to have; lower once one is taken
     region: str = ""

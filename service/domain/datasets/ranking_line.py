@@ -53,10 +53,8 @@ def check(row: dict[str, Any], line: bytes) -> DatasetRow | DatasetProblem:
         return problem
     prompt_size, *answer_sizes = sizes
     notes = tuple(_notes(line, tools, prompt, answers))
-    characters, longest = (
-        len(answer_sizes) * prompt_size + sum(answer_sizes),
-        prompt_size + max(answer_sizes),
-    )
+    characters = len(answer_sizes) * prompt_size + sum(answer_sizes)
+    longest = prompt_size + max(answer_sizes)
     return DatasetRow(Format.RANKING, characters, longest, notes, answers=len(answer_sizes))
 
 

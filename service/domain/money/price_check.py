@@ -13,9 +13,8 @@ from service.domain.states import CapacityType
 
 JUMP_FACTOR = 5
 DOUBT_PERIOD = timedelta(days=1)
-MAX_SPOT_DISCOUNT = (
-    50  # Spot is never cheaper than the fiftieth part of on demand; Azure says 90 % at most
-)
+# Spot is never cheaper than the fiftieth part of on demand; Azure says 90 % at most
+MAX_SPOT_DISCOUNT = 50
 
 
 @dataclass(frozen=True, kw_only=True)

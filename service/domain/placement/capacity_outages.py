@@ -21,9 +21,8 @@ _WEIGHT = 3.0  # outages that the prior counts for
 _ALIKE = 0.6  # odds that one offering refuses when another one evicted
 _HOP_WEIGHT = 4.0  # evictions that these count for
 _HOUR = 3600.0
-_KNOWN = (
-    LONGEST_BACKOFF + RECHECK_INTERVAL + PROBE_TIMEOUT
-)  # while a job waits, the next answer comes within this time
+# While a job waits, the next answer comes within this time.
+_KNOWN = LONGEST_BACKOFF + RECHECK_INTERVAL + PROBE_TIMEOUT
 
 
 def outage_end_rates(exposure: Exposure, spots: int) -> tuple[float, ...]:

@@ -36,9 +36,8 @@ class Candidate:
     evictions_per_hour: float | None = None  # of the whole hold, by Azure's band; None: not known
     holds: Exposure = NO_EXPOSURE  # own experience there
     refused_s: float | None = None  # since it refused; None: it has not since it last accepted
-    down_s: float | None = (
-        None  # since it last refused or evicted, whatever came after; None: never
-    )
+    # Since it last refused or evicted, whatever came after; None: never.
+    down_s: float | None = None
     evicted_s: float | None = None  # since anything of ours was evicted from that size there
     likely_s: float | None = None  # since when each of several signals says that it would accept
     again: bool = True  # it may be asked for; what is held and sold out or not allowed may not

@@ -34,9 +34,8 @@ class WaitReason(StrEnum):
 
     JOBS = "project_jobs"  # its project's quota
     GPUS = "project_gpus"
-    CORES = (
-        "region_cores"  # the subscription's quota of Spot cores, in every region that it may take
-    )
+    # The subscription's quota of Spot cores, in every region that it may take
+    CORES = "region_cores"
     GANG = "larger_job"  # it would fit, but a job that waits longer goes first
     NEVER = "never_fits"  # more than a quota has in all
     PENDING = "about_to_be_looked_at"

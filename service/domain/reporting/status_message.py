@@ -359,11 +359,9 @@ def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
 
 
 def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
-    count, noticed, unnoticed = (
-        attempt.instance_count,
-        attempt.evicted_noticed,
-        attempt.evicted_unnoticed,
-    )
+    count = attempt.instance_count
+    noticed = attempt.evicted_noticed
+    unnoticed = attempt.evicted_unnoticed
     if not noticed + unnoticed:
         return f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.intent}."
     how = "with notice" if not unnoticed else "without notice"

@@ -103,10 +103,8 @@ class WaitForecasts:
             queue = await turn_rows.queue_up_to(conn, job_id, standing.position or 1)
             if not queue:
                 return None
-            regions, is_passed_over = (
-                await quotas.regions(conn, now),
-                standing.code is WaitReason.GANG,
-            )
+            regions = await quotas.regions(conn, now)
+            is_passed_over = standing.code is WaitReason.GANG
             return await _forecast_admission(conn, queue, regions, now, passed_over=is_passed_over)
 
     async def _forecast_cores(

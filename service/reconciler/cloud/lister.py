@@ -56,10 +56,8 @@ class Lister:
         async with self.engine.begin() as conn:
             await scale_set_cache.publish(conn, asked_at, sets, self.now() + self.interval)
         async with self.engine.connect() as conn:
-            listing, rows = (
-                await scale_set_cache.latest(conn, None),
-                await scale_set_cache.known_scale_sets(conn),
-            )
+            listing = await scale_set_cache.latest(conn, None)
+            rows = await scale_set_cache.known_scale_sets(conn)
         assert listing is not None, "it was just published"
         changed = [i for i, cached in rows if has_changed(cached, listing.sets.get(cached.name))]
         async with self.engine.begin() as conn:

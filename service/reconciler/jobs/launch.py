@@ -270,11 +270,9 @@ class AttemptLauncher:
     ) -> tuple[list[OfferingState], CapacityHistory]:
         """Return the plan's offerings now; with more than one, also their capacity history."""
         offerings = [option.offering for option in plan.options]
-        refused, now, nodes = (
-            await capacity_outages.open_shortages(conn, offerings),
-            self.now(),
-            plan.chosen.nodes,
-        )
+        refused = await capacity_outages.open_shortages(conn, offerings)
+        now = self.now()
+        nodes = plan.chosen.nodes
         chooses = len(offerings) > 1 or work.terms.deadline is not None
         holds = await machine_history.holds_by_offering(conn, offerings, now) if chooses else {}
         history = await self.histories.read(conn, offerings, nodes, now) if chooses else NO_HISTORY

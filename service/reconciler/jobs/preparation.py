@@ -63,10 +63,8 @@ class Preparation:
             return
         _refuse_untrainable(row, by_id, checked)
         planned = await self.replan(row, plan, checked)
-        training, validation = (
-            by_id[row.training_file],
-            by_id.get(row.validation_file or ""),
-        )
+        training = by_id[row.training_file]
+        validation = by_id.get(row.validation_file or "")
         warnings = preflight.sentences((training.filename, checked.training))
         if validation:
             warnings += preflight.sentences((validation.filename, checked.validation))
@@ -95,10 +93,8 @@ class Preparation:
     async def _check_rows(
         self, row: JobRow, plan: Plan, model: PinnedModel, by_id: dict[str, File]
     ) -> Checked | RunningCheck:
-        training, validation = (
-            by_id[row.training_file],
-            by_id.get(row.validation_file or ""),
-        )
+        training = by_id[row.training_file]
+        validation = by_id.get(row.validation_file or "")
         today = row.created_at.astimezone(UTC).date()
         checks = row_checks(training, validation, model, plan.recipe, today)
         return await self.preflights.check_rows(checks, _WAIT_SECONDS)

@@ -39,9 +39,8 @@ SPOT = Offering(
 )
 SCARCE = replace(SPOT, region="westus3")  # accepted, but the allocation fails
 QUIET = replace(SPOT, region="southcentralus")  # no other test creates instances there
-UNTRACKED_KIND = (
-    "Microsoft.Network/networkSecurityGroups"  # an example of a resource that is no scale set
-)
+# An example of a resource that is no scale set
+UNTRACKED_KIND = "Microsoft.Network/networkSecurityGroups"
 NOT_SOLD = replace(SPOT, region="northcentralus")  # refused immediately
 QUOTA = (
     "Operation could not be completed as it results in exceeding approved LowPriorityCores quota."

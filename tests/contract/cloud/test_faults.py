@@ -12,12 +12,10 @@ from service.cloud.provider import (
 from service.domain.cloud.fleet import ScaleSetFailure, ScaleSetPhase, ScaleSetSpec
 from tests.contract.cloud.clouds import World, a_spec
 
-CREATING, READY, FAILED, DELETING = (
-    ScaleSetPhase.CREATING,
-    ScaleSetPhase.READY,
-    ScaleSetPhase.FAILED,
-    ScaleSetPhase.DELETING,
-)
+CREATING = ScaleSetPhase.CREATING
+READY = ScaleSetPhase.READY
+FAILED = ScaleSetPhase.FAILED
+DELETING = ScaleSetPhase.DELETING
 NOT_A_VERDICT = (InsufficientCapacity, ScaleSetNotFound, Misconfigured)
 
 

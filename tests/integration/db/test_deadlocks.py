@@ -246,10 +246,8 @@ async def test_heartbeats_and_moves_of_many_attempts_do_not_deadlock(
             heartbeats_by_node[node.node_id] = NOTICE
         for claim, row in await attempts.claim_due(conn, clock(), MANY):
             moves.append(ClaimedAttemptMove(claim=claim, row=row, step=_EVICTED))
-    ascending, descending = (
-        dict(sorted(heartbeats_by_node.items())),
-        dict(sorted(heartbeats_by_node.items(), reverse=True)),
-    )
+    ascending = dict(sorted(heartbeats_by_node.items()))
+    descending = dict(sorted(heartbeats_by_node.items(), reverse=True))
     moves.sort(key=lambda move: move.row.id)
     operations: list[Callable[[AsyncConnection], Awaitable[object]]] = [
         lambda conn: heartbeats.record_heartbeats(conn, ascending, clock()),

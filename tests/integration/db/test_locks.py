@@ -168,9 +168,8 @@ async def test_a_job_is_locked_before_its_checkpoints(
         task = asyncio.create_task(transact(engine, lambda conn: record(conn, claim, row, clock())))
         await waiting.until(lambda: blocked(engine), lambda count: count == 1)
         query = select(tables.checkpoints.c.step).with_for_update(nowait=True)
-        steps = (
-            (await other_conn.execute(query)).scalars().all()
-        )  # raises where one is locked already
+        # Raises where one is locked already.
+        steps = (await other_conn.execute(query)).scalars().all()
     await task
 
     assert sorted(steps) == [0, 1]

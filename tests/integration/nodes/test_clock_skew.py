@@ -88,10 +88,8 @@ async def test_a_replica_whose_clock_was_ahead_holds_up_neither_the_queue_nor_it
 async def test_a_replica_whose_clock_was_ahead_stops_no_job_for_a_budget_that_was_set_since(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    because, wrong_time = (
-        f"{PROJECT_BUDGET} exhausted: 5.00 of 5.00 USD are spent",
-        clock() + timedelta(hours=1),
-    )
+    because = f"{PROJECT_BUDGET} exhausted: 5.00 of 5.00 USD are spent"
+    wrong_time = clock() + timedelta(hours=1)
     async with engine.begin() as conn:
         await add_job(conn, clock(), over_budget_at=wrong_time, over_budget_because=because)
         before = await budgets.jobs_stopped_by_former_budget(conn)

@@ -92,10 +92,8 @@ async def test_a_quota_holds_while_three_replicas_admit_at_once(world: World) ->
 async def test_a_queued_job_shows_its_place_reason_and_times(world: World) -> None:
     queue = limit_projects(world, ONE)
     await submit_job(world)
-    low_job, high_job = (
-        await submit_job(world, priority="low"),
-        await submit_job(world, priority="high"),
-    )
+    low_job = await submit_job(world, priority="low")
+    high_job = await submit_job(world, priority="high")
     await queue.run_once()
 
     view, now = await world.job(low_job), int(world.clock().timestamp())

@@ -59,10 +59,8 @@ async def evict(product: Product, job_id: str, happens: Eviction) -> None:
     What Azure ML starts again soon enough goes on in the same attempt; else there is a next one.
     """
     before_eviction = await product.get(f"/fine_tuning/jobs/{job_id}")
-    before, evictions = (
-        before_eviction["latest_checkpoint"],
-        before_eviction["attempts"]["evictions"],
-    )
+    before = before_eviction["latest_checkpoint"]
+    evictions = before_eviction["attempts"]["evictions"]
 
     def has_saved(job: dict[str, Any]) -> bool:
         assert job["finished_at"] is None, job["error"]

@@ -47,11 +47,9 @@ ELASTIC = replace(
 STARTS = replace(ELASTIC, state=STARTING)
 ASKED = replace(RIGID, refills=1, refilled_at=NOW - 14 * SECOND)
 BEGINS, FEW = MoveAttempt(to=STARTING), MoveAttempt(to=STARTING, reason="7 of 8 machines")
-MISCONFIGURED, TRANSIENT, NO_ROOM = (
-    ScaleSetFailure.MISCONFIGURED,
-    ScaleSetFailure.TRANSIENT,
-    ScaleSetFailure.NO_CAPACITY,
-)
+MISCONFIGURED = ScaleSetFailure.MISCONFIGURED
+TRANSIENT = ScaleSetFailure.TRANSIENT
+NO_ROOM = ScaleSetFailure.NO_CAPACITY
 
 
 def _seven(failure: ScaleSetFailure, code: str, running: int = 7, stopped: int = 0) -> AttemptView:

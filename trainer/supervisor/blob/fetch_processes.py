@@ -16,9 +16,8 @@ from functools import cache
 from trainer.supervisor.blob.blocks import BlobRange, BlockClient, receive_range
 from trainer.supervisor.blob.errors import BlobUnavailableError
 
-BLOCK_TIMEOUT_SECONDS = (
-    600.0  # seconds for one block; each MiB of it has its own time-out, so none is this slow
-)
+# Seconds for one block; each MiB of it has its own time-out, so none is this slow
+BLOCK_TIMEOUT_SECONDS = 600.0
 
 
 class FetchProcessError(Exception):

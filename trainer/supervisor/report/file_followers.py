@@ -79,10 +79,8 @@ class RunFileFollower:
             self._reports.save_cost = SaveCost.from_json(self._save_cost.read_bytes())
 
     def _in_service_time(self, span: Span) -> Span:
-        started, ended = (
-            self._to_service_time(span.started_at),
-            self._to_service_time(span.ended_at),
-        )
+        started = self._to_service_time(span.started_at)
+        ended = self._to_service_time(span.ended_at)
         return replace(span, started_at=started, ended_at=ended)
 
 

@@ -170,10 +170,8 @@ class SaveUploads:
         finally:
             self._sending_since = None
         if save is not None:
-            self._last_upload_bytes, self._last_upload_seconds = (
-                self._outbox.sent - before,
-                self._clock.monotonic() - start,
-            )
+            self._last_upload_bytes = self._outbox.sent - before
+            self._last_upload_seconds = self._clock.monotonic() - start
         return save
 
     async def _commit(self) -> bool:

@@ -283,10 +283,8 @@ async def test_without_operators_no_key_acts_in_another(world: World, theirs: Wo
 
 async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World) -> None:
     other_project = replace(heard, key=await heard.other_key())
-    path, own_path = (
-        f"{JOBS}/{(await other_project.submit())['id']}",
-        f"{JOBS}/{(await heard.submit())['id']}",
-    )
+    path = f"{JOBS}/{(await other_project.submit())['id']}"
+    own_path = f"{JOBS}/{(await heard.submit())['id']}"
 
     for _ in range(2):
         operator_response = await heard.call("GET", path, headers=of("others"))

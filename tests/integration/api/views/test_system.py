@@ -165,10 +165,8 @@ async def test_a_project_sees_its_own_machines_and_operators_those_of_all(world:
     job = str((await world.submit())["id"])
     await boot(world, job)
 
-    own_system, other_system = (
-        await world.get(FLEET),
-        await replace(world, key=await world.other_key()).get(FLEET),
-    )
+    own_system = await world.get(FLEET)
+    other_system = await replace(world, key=await world.other_key()).get(FLEET)
 
     assert (own_system["all_projects"], len(own_system["attempts"])) == (True, 1)
     assert (other_system["all_projects"], other_system["attempts"], other_system["queue"]) == (

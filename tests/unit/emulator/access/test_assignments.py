@@ -94,14 +94,10 @@ async def test_lists_look_up_and_down(world: Guarded) -> None:
 
 async def test_an_assignment_is_shown_and_taken_away(world: Guarded) -> None:
     assignment_id = (await world.grant(READER)).json()["id"]
-    fetched, deleted = (
-        await world.owner.get(assignment_id),
-        await world.owner.delete(assignment_id.upper()),
-    )
-    deleted_twice, missing = (
-        await world.owner.delete(assignment_id),
-        await world.owner.get(assignment_id),
-    )
+    fetched = await world.owner.get(assignment_id)
+    deleted = await world.owner.delete(assignment_id.upper())
+    deleted_twice = await world.owner.delete(assignment_id)
+    missing = await world.owner.get(assignment_id)
 
     assert fetched.json() == deleted.json()
     assert (deleted_twice.status_code, missing.status_code) == (204, 404)

@@ -108,10 +108,8 @@ def test_two_ranks_save_and_one_of_another_world_loads(tmp_path: Path) -> None:
         alone.module.parameters(), saved.module.parameters(), strict=True
     ):
         assert torch.equal(loaded_parameter, saved_parameter)
-        loaded_state, saved_state = (
-            alone.optimizer.state[loaded_parameter],
-            saved.optimizer.state[saved_parameter],
-        )
+        loaded_state = alone.optimizer.state[loaded_parameter]
+        saved_state = saved.optimizer.state[saved_parameter]
         assert torch.equal(loaded_state["exp_avg"], saved_state["exp_avg"])
         assert torch.equal(loaded_state["exp_avg_sq"], saved_state["exp_avg_sq"])
         assert loaded_state["step"] == saved_state["step"] == 1

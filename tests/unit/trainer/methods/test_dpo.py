@@ -272,10 +272,8 @@ def test_pairs_that_are_padding_or_cut_before_their_answers_count_for_nothing(
     """TRL 1473 and 5339: a prompt beyond the longest row divided by no token."""
     model = Bigram(1)
     empty, cut_batch = batch_of(), batch_of((CUT_OFF, CUT_OFF))
-    without_rejected, without_preferred = (
-        batch_of((PAIRS[0][0], CUT_OFF)),
-        batch_of((CUT_OFF, PAIRS[0][1])),
-    )
+    without_rejected = batch_of((PAIRS[0][0], CUT_OFF))
+    without_preferred = batch_of((CUT_OFF, PAIRS[0][1]))
     beside = batch_of(PAIRS[0], (CUT_OFF, CUT_OFF))
 
     assert [

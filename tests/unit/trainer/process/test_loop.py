@@ -352,7 +352,7 @@ def test_a_stop_while_a_step_is_prepared_leaves_the_state_as_it_was(rig: Rig) ->
 
 def evaluation(rig: Rig, batches: Callable[[], Iterator[Batch]]) -> LossEvaluation:
     """On these batches."""
-    return LossEvaluation(rig.engine, batches, lambda: rig.parts.flag_sync.sync_flags().is_leaving)
+    return LossEvaluation(rig.engine, batches, lambda: rig.parts.flag_sync.sync_flags().is_stopping)
 
 
 def stopping_validation(rig: Rig, after: int) -> Callable[[], Iterator[Batch]]:
