@@ -38,9 +38,8 @@ _OPTIONS = {  # options of OpenAI's calls, and their names in the client's own m
     "timeout": "timeout",
 }
 _IDEMPOTENCY = "Idempotency-Key"
-_new_decoder = partial(
-    codecs.getincrementaldecoder("utf-8"), errors="replace"
-)  # keeps a character that two responses share
+# Keeps a character that two responses share.
+_new_decoder = partial(codecs.getincrementaldecoder("utf-8"), errors="replace")
 
 
 class Client(OpenAI):

@@ -197,9 +197,8 @@ class Chat:
         The answer begins after the last text that equals the prompt's end.
         """
         before = self.render_text(number, prompt=True)
-        latest = _common_prefix_length(
-            text, self._render_placeholder(number)
-        )  # the answer begins here, or before
+        # The answer begins here, or before.
+        latest = _common_prefix_length(text, self._render_placeholder(number))
         ending = before[-_MIN_MATCH:]
         question = (self.messages[number - 1]["content"] or "").strip() if number else ""
         earliest = max(latest - _MAX_HEADER, text.rfind(question, 0, latest) + len(question))

@@ -32,10 +32,11 @@ from rendering.tokens import trained_mask
 SPLIT_NEEDED = 3  # exit code
 BATCH_ROWS = 64  # rows that are tokenized together
 PROGRESS_SECONDS = 1.0
+# Findings of rows without effect on training.
 UNTRAINED_CODES = (
     "row_not_trained",
     "answers_equal",
-)  # findings of rows without effect on training
+)
 _SURROGATE = re.compile("[\ud800-\udfff]")
 
 Line = tuple[int, bytes]  # number in the file, text

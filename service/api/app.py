@@ -100,9 +100,8 @@ def make_routes() -> FastAPI:
         responses={"default": {"model": ErrorResponse, "description": "What went wrong."}},
         telemetry=_NO_TELEMETRY,
     )
-    app.router.routes.extend(
-        nodes.ROUTES
-    )  # first: routes are searched in order, and nodes ask most
+    # First: routes are searched in order, and nodes ask most.
+    app.router.routes.extend(nodes.ROUTES)
     for module in _USER_MODULES:
         app.include_router(module.router, prefix="/v1")
     app.include_router(health.router)

@@ -26,13 +26,11 @@ class GradedAnswer:
     prompt: int  # tokens of the prompt
     grade: float
     advantage: float = 0.0  # over the other answers to the prompt
-    behaviour: Floats = field(
-        default_factory=empty_values
-    )  # log-probability of each token of the answer, by who gave it
+    # Log-probability of each token of the answer, by who gave it.
+    behaviour: Floats = field(default_factory=empty_values)
     reference: Floats = field(default_factory=empty_values)  # by the base model
-    values: Floats = field(
-        default_factory=empty_values
-    )  # the critic's, when it was first trained on
+    # The critic's, when it was first trained on.
+    values: Floats = field(default_factory=empty_values)
 
     @property
     def tokens(self) -> int:

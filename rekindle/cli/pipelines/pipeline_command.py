@@ -117,9 +117,8 @@ def _plan_phase(
     cli: Cli, pipeline: Pipeline, phase: PipelinePhase, models: Mapping[str, str]
 ) -> Json | None:
     """Return the service's plan without creating a job; raise CliError if it refuses."""
-    body = upload_files(
-        cli, phase.body, reuse=True
-    )  # finds a bad file before the first phase costs money
+    # Finds a bad file before the first phase costs money.
+    body = upload_files(cli, phase.body, reuse=True)
     missing = [name for name in phase.needs if name not in models]
     if any(phase.body["model"] != f"${name}" for name in missing):
         return None

@@ -56,9 +56,8 @@ def request_error(request: Request, error: RequestValidationError) -> ServiceErr
 
 def member_error(kind: Any, faults: Faults) -> InvalidRequest:  # noqa: ANN401 - a model, or a union
     """Return what is wrong with a value of this kind: the first of pydantic's ``faults``."""
-    faults = sorted(
-        faults, key=lambda fault: fault["type"] != "extra_forbidden"
-    )  # why one is missing
+    # Why one is missing.
+    faults = sorted(faults, key=lambda fault: fault["type"] != "extra_forbidden")
     fault = next((f for f in faults if f["loc"][-1:] != (_AUTO,)), faults[0])
     path, message = tuple(fault["loc"]), fault["msg"]
     if not path:

@@ -26,9 +26,8 @@ class Allowance:
     save: timedelta = timedelta(minutes=15)  # to save, upload and stop, at most
     delete: timedelta = timedelta(minutes=15)  # 99 % of deletions take less; then an alarm rings
     outage: timedelta = timedelta(minutes=30)  # of the service, which decides and deletes
-    detection: timedelta = timedelta(
-        minutes=2
-    )  # until the service sees that deleted machines are gone
+    # Until the service sees that deleted machines are gone.
+    detection: timedelta = timedelta(minutes=2)
     price_rise: Decimal = Decimal("0.1")  # by how much prices may rise meanwhile
     silence: timedelta = timedelta(minutes=30)  # how long nodes train on without the service
 

@@ -42,9 +42,8 @@ class CapacityHistory:
     hops: tuple[int, int] = (0, 0)  # evictions, and those that another offering made good
     regrants: tuple[int, int] = (0, 0)  # the same, of those that were asked again after one
     returned: tuple[int, int] = (0, 0)  # moves from on demand to Spot, and those it accepted
-    last_unavailable: Mapping[Offering, datetime] = field(
-        default_factory=dict
-    )  # last refusal or eviction
+    # Last refusal or eviction.
+    last_unavailable: Mapping[Offering, datetime] = field(default_factory=dict)
     granted_since: Mapping[Offering, datetime] = field(default_factory=dict)  # again and again
     bands: Mapping[Offering, float] = field(default_factory=dict)  # evictions of a machine per hour
 

@@ -17,9 +17,8 @@ from service.domain.spot.capacity_traces import SpotPool, spot_pool_of
 from service.domain.spot.market import PlacementScore
 from service.domain.states import CapacityType
 
-SCORE_MAX_AGE = timedelta(
-    minutes=45
-)  # an older score says nothing; Azure's own are up to 30 minutes old
+# An older score says nothing; Azure's own are up to 30 minutes old.
+SCORE_MAX_AGE = timedelta(minutes=45)
 _ORDER = {PlacementScore.HIGH: 0, PlacementScore.MEDIUM: 1, PlacementScore.LOW: 3}
 _UNKNOWN = 2
 SAME_PRICE = Decimal("0.01")  # of the cheaper one: a difference that is none

@@ -20,9 +20,8 @@ from contract.choices import Priority
 AGE = timedelta(hours=2)  # waited, and a job ranks one priority higher: after 4 h all rank high
 BEAT = timedelta(seconds=5)  # the queue is looked at so often though nothing has changed
 RESERVATION_DELAY = timedelta(minutes=30)  # waited, and what it needs is kept free for it
-ADMISSION_HOLD = timedelta(
-    minutes=5
-)  # admitted without machines: after this its cores are free for others
+# Admitted without machines: after this its cores are free for others.
+ADMISSION_HOLD = timedelta(minutes=5)
 
 
 _Rank = tuple[int, datetime, str]

@@ -33,6 +33,7 @@ from service.operations.storage.tiers import (
 from service.storage.store import BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, InputFile, Manifest, PinnedModel
 
+# As rekindle/stage.py, a card.
 _SUFFIXES = {
     ".jinja",
     ".json",
@@ -40,7 +41,7 @@ _SUFFIXES = {
     ".model",
     ".safetensors",
     ".txt",
-}  # as rekindle/stage.py, a card
+}
 
 
 @dataclass(frozen=True, kw_only=True)

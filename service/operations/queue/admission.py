@@ -74,9 +74,8 @@ async def admit_waiting_jobs(
     waiting = [entry for entry, _ in entries.values()]
     projects = await _project_usages(conn, {w.project_id for w in waiting}, default_quota)
     regions = await quotas.regions(conn, now)
-    decision = await asyncio.to_thread(
-        decide_admissions, waiting, projects, regions, now
-    )  # may be thousands
+    # May be thousands.
+    decision = await asyncio.to_thread(decide_admissions, waiting, projects, regions, now)
     updates = [
         standing
         for standing in decision.waiting
