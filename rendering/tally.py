@@ -19,13 +19,13 @@ class FileTally:
         """Count the examples of a readable row."""
         self._examples += count
 
-    def add_sequence(self, tokens: int, retained: int, trained: int) -> None:
+    def add_sequence(self, tokens: int, kept: int, trained: int) -> None:
         """Count one sequence: its tokens, those within max_seq_len, and the trained ones."""
         self._tokens += tokens
-        self._kept_tokens += retained
+        self._kept_tokens += kept
         self._trained += trained
         self._longest = max(self._longest, tokens)
-        self._lengths.append(retained)
+        self._lengths.append(kept)
 
     def add_problem(self, line: int, problem: SequenceProblem) -> None:
         """Count a problem of a line."""

@@ -81,14 +81,14 @@ def train(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool
                 break
             return state, True
         due = parts.identity.rank == 0 and saves.is_due(state.step + 1)
-        state, agreed = _step(parts, state, save_due=due)
-        if agreed.stop:
+        state, flags = _step(parts, state, save_due=due)
+        if flags.stop:
             break
-        if agreed.end:
+        if flags.end:
             boundary = rng_state.capture_rng()
             break
-        if agreed.save and state.step < parts.spec.total_steps:
-            saves.save_periodically(state, congested=agreed.congested)
+        if flags.save and state.step < parts.spec.total_steps:
+            saves.save_periodically(state, congested=flags.congested)
     log.info("stopping after step %d", state.step)
     saves.save_at_stop(state, boundary)
     return state, False
@@ -187,16 +187,16 @@ def _skip_update(
     """
     if state.step == 0:
         units = parts.source.units(state, parts.method.units)
-        agreed = progress_check.require_targets(
+        flags = progress_check.require_targets(
             parts.spec, units, parts.flag_sync.sync_flags, parts.engine.device
         )
-        if agreed is not None:
-            return None, agreed
-    agreed = parts.flag_sync.sync_flags(save_due=save_due)
-    if agreed.stop:
-        return None, agreed
+        if flags is not None:
+            return None, flags
+    flags = parts.flag_sync.sync_flags(save_due=save_due)
+    if flags.stop:
+        return None, flags
     ds.set_steps(parts.engine, state.step + 1)
-    return _StepResult(), agreed
+    return _StepResult(), flags
 
 
 def _accumulate(
@@ -206,19 +206,19 @@ def _accumulate(
 
     None when a stop is requested meanwhile.
     """
-    engine, agreed = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
+    engine, flags = parts.engine, SyncedFlags(stop=False, save=False, congested=False)
     loss, correct, margin = torch.zeros((), device=engine.device), 0, 0.0
     for batch in batches:
-        agreed = parts.flag_sync.sync_flags(save_due=save_due)
-        if agreed.stop:
-            return None, agreed
+        flags = parts.flag_sync.sync_flags(save_due=save_due)
+        if flags.stop:
+            return None, flags
         with parts.meter.time_forward():
             scores = parts.method.scores(engine, batch.to(engine.device))
         ds.accumulate_gradients(engine, scaled_loss(scores.loss, units, parts.identity.world_size))
         ds.end_micro_step(engine)
         loss, correct = loss + scores.loss.detach(), correct + scores.correct
         margin = margin + scores.margin
-    return (loss, correct, margin), agreed
+    return (loss, correct, margin), flags
 
 
 def _evaluate(parts: LoopContext, state: TrainingState) -> tuple[TrainingState, bool]:

@@ -41,7 +41,7 @@ from trainer.supervisor.machine.health import HealthCheck
 from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.machine.metadata import Metadata
 from trainer.supervisor.report.service_client import ServiceClient
-from trainer.supervisor.supervise import Supervisor
+from trainer.supervisor.supervisor import Supervisor
 
 STANDIN = Path(__file__).with_name("standin_trainer.py")
 ROOT = Path(__file__).parents[2]

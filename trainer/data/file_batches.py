@@ -35,19 +35,19 @@ def build_file_source(
     identity: RankIdentity,
     engine: Any,  # noqa: ANN401 - deepspeed and transformers are untyped here
     tokenizer: Any,  # noqa: ANN401
-    agreement: FlagSync,
+    flag_sync: FlagSync,
 ) -> tuple[StepSource, Evaluation | None]:
     """Return the step source of the training file and the loss on the validation file."""
     pad_id = tokenizer.pad_token_id
     rows = _tokens(rundir, spec, spec.training_file, tokenizer)
     path = rundir.input(spec.training_file.path)
     order = build_order(spec, path, rows, identity, partial(_sum_over_ranks, engine.device))
-    feed = FileStepSource(BatchPrefetcher(rows, pad_id, spec, identity, order))
+    source = FileStepSource(BatchPrefetcher(rows, pad_id, spec, identity, order))
     if spec.validation_file is None:
-        return feed, None
+        return source, None
     validation_rows = _tokens(rundir, spec, spec.validation_file, tokenizer)
     batches = partial(evaluation_batches, validation_rows, pad_id, spec, identity)
-    return feed, LossEvaluation(engine, batches, lambda: agreement.sync_flags().is_stopping)
+    return source, LossEvaluation(engine, batches, lambda: flag_sync.sync_flags().is_stopping)
 
 
 def _sum_over_ranks(device: torch.device, array: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -43,7 +43,7 @@ def require_rate(spec: RunSpec) -> None:
 
 
 def require_targets(
-    spec: RunSpec, units: Iterable[int], reach: Callable[[], SyncedFlags], device: torch.device
+    spec: RunSpec, units: Iterable[int], sync_flags: Callable[[], SyncedFlags], device: torch.device
 ) -> SyncedFlags | None:
     """Raise NothingLearnedError unless some row of the run has a target; collective.
 
@@ -51,13 +51,13 @@ def require_targets(
 
     Args:
         units: Targets of each part of this rank's rows, as many parts on every rank.
-        reach: Syncs the flags of all ranks.
+        sync_flags: Syncs the flags of all ranks.
     """
     total = 0
     for number, part in enumerate(units, 1):
         total += part
         if number % _CHECK_EVERY == 0:
-            if (flags := reach()).is_stopping:
+            if (flags := sync_flags()).is_stopping:
                 return flags
             if sum_over_ranks(total, device=device)[0]:
                 return None

@@ -19,7 +19,7 @@ from trainer.methods.descriptor import descriptor_of
 from trainer.process.sync_flags import sum_over_ranks
 from trainer.state import RankIdentity
 
-COMPARE_EVERY = 25  # steps from one look at all ranks to the next
+COMPARE_EVERY = 25  # steps between two comparisons of all ranks
 SLOW_RATIO = 1.2  # times the median rank: worth a line in the log
 # Dense 16-bit operations a second, from NVIDIA's data sheets.
 _PEAKS = {"A100": 312e12, "H100 NVL": 835e12, "H100": 989e12, "H200": 989e12}
@@ -37,7 +37,9 @@ class UtilizationMeter:
         self._peak = _peak_flops(engine.device) if is_mfu_defined else 0.0
         self._per_token = _flops_per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []
-        self._forward_seconds = 0.0  # seconds in forward passes since the last look: rows differ
+        self._forward_seconds = (
+            0.0  # seconds in forward passes since the last comparison: rows differ
+        )
 
     @contextmanager
     def time_forward(self) -> Iterator[None]:

@@ -214,7 +214,7 @@ def _kl(row: GradedAnswer) -> float:
     return float((row.behaviour - row.reference).sum()) if len(row.reference) else 0.0
 
 
-SLICE = 8  # answers between two looks
+SLICE = 8  # answers between two stop checks
 # Seconds for all of them: half of what the other ranks wait in a collective.
 TIMEOUT_SECONDS = 300.0
 TIMEOUT_MESSAGE = f"the answers before it took the grader {TIMEOUT_SECONDS:.0f} s; make it faster"

@@ -22,7 +22,7 @@ from trainer.contract import Reinforcement
 from trainer.model.actor_critic import actor_of
 from trainer.model.eval_mode import evaluation_mode
 
-CHECK_EVERY = 16  # tokens between two looks whether to stop
+CHECK_EVERY = 16  # tokens between two stop checks
 LANE = 0x526F6C6C  # keeps these draws apart from those of the data's order
 
 

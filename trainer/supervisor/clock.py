@@ -34,7 +34,7 @@ class NodeLimits:
     long_poll: float = LONG_POLL_SECONDS
     log_flush: float = LOG_FLUSH_SECONDS
     notice_poll: float = 0.5
-    poll_interval: float = 0.25  # between two looks at the run folder
+    poll_interval: float = 0.25  # between two reads of the run folder
     retry: float = 10.0  # longest back-off
     delayed: float = 10.0  # failing uploads are reported after this time
     outage: float = 300.0  # of Blob, before a generation that wants to start gives up

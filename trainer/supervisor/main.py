@@ -25,7 +25,7 @@ from trainer.supervisor.machine.health import XIDS, HealthCheck
 from trainer.supervisor.machine.memory_files import MemoryFolder
 from trainer.supervisor.machine.metadata import Metadata
 from trainer.supervisor.report.service_client import ServiceClient
-from trainer.supervisor.supervise import Supervisor
+from trainer.supervisor.supervisor import Supervisor
 
 NODE_CONFIG = "/etc/rekindle/node.json"
 METADATA_URL = "http://169.254.169.254"

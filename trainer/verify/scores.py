@@ -42,12 +42,9 @@ def score_rows(
 
 def mean_loss(values: Values, rows: Sequence[VerificationRow], spec: RunSpec) -> float | None:
     """Return the mean of the values; of a reward model the mean pair loss. None: no number."""
-    losses = [value for of_row in values for value in of_row]
+    losses = [value for row_values in values for value in row_values]
     if spec.method == "reward":
-        row_numbers = [row.number // spec.sequences_per_row for row in rows]
-        better = zip(pairwise(row_numbers), pairwise(losses), strict=True)
-        leads = [a - b for (row, next_row), (a, b) in better if row == next_row]
-        losses = [float(-logsigmoid(torch.tensor(lead))) for lead in leads]
+        losses = _pair_losses(losses, rows, spec)
     return _finite(sum(losses) / len(losses)) if losses else None
 
 
@@ -58,6 +55,16 @@ def mean_difference(values: Values, reference: Values) -> float | None:
         abs(a - b) for row, reference_row in pairs for a, b in zip(row, reference_row, strict=True)
     ]
     return _finite(sum(differences) / len(differences)) if differences else None
+
+
+def _pair_losses(
+    scores: Sequence[float], rows: Sequence[VerificationRow], spec: RunSpec
+) -> list[float]:
+    """Return the loss of each pair of neighbouring sequences that are of one row."""
+    row_numbers = [row.number // spec.sequences_per_row for row in rows]
+    pairs = zip(pairwise(row_numbers), pairwise(scores), strict=True)
+    leads = [a - b for (row, next_row), (a, b) in pairs if row == next_row]
+    return [float(-logsigmoid(torch.tensor(lead))) for lead in leads]
 
 
 def _score(

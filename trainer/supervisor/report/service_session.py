@@ -50,7 +50,8 @@ class ServiceSession:
 
     async def join(self) -> tuple[VmInstance, Registered]:
         """Find this machine's identity and register it, however long that takes."""
-        self._join_started_at = self._context.clock.now(), self._context.clock.monotonic()
+        self._join_started_at = self._context.clock.now()
+        self._join_started_monotonic = self._context.clock.monotonic()
         async for attempt in self._context.retry_forever(MetadataError):
             with attempt:
                 self._instance = await self._context.metadata.instance()
@@ -86,7 +87,7 @@ class ServiceSession:
     @property
     def _join_seconds(self) -> float:
         """Seconds since the joining began, by the monotonic clock."""
-        return self._context.clock.monotonic() - self._join_started_at[1]
+        return self._context.clock.monotonic() - self._join_started_monotonic
 
     def _is_state_reported(self) -> bool:
         heartbeat, node = self._last_answered, self._controller.node
@@ -105,7 +106,7 @@ class ServiceSession:
         raise AssertionError("retried for ever")
 
     def _build_registration(self) -> Registration:
-        context, since = self._context, self._join_started_at[0]
+        context, since = self._context, self._join_started_at
         supervisor = Span(name=START_SUPERVISOR, started_at=context.started_at, ended_at=since)
         return Registration(
             protocol=PROTOCOL,

@@ -18,7 +18,7 @@ from trainer.supervisor.report.heartbeat_reports import HeartbeatReports
 from trainer.supervisor.report.service_client import AttemptOverError
 from trainer.supervisor.report.service_session import ServiceSession
 
-GPU_SECONDS = 60.0  # between two looks at how busy the GPUs are
+GPU_SECONDS = 60.0  # between two readings of GPU utilization
 REPORT_SECONDS = 2.0  # to report the end to the service, before the machine is released
 
 log = logging.getLogger(__name__)
@@ -139,10 +139,11 @@ class Supervisor:
 
     async def _handle_eviction(self, notice: EvictionNotice) -> None:
         """Save and settle, then acknowledge the eviction early: an idle machine costs money."""
-        least = self._context.limits.notice
-        begins = notice.not_before or notice.seen_at + least
+        notice_s = self._context.limits.notice
+        not_before = notice.not_before or notice.seen_at + notice_s
         # A machine that is still running has some time left, even if the clocks differ.
-        self._controller.announce_eviction(notice, max(begins - notice.seen_at, least / 2))
+        remaining_s = max(not_before - notice.seen_at, notice_s / 2)
+        self._controller.announce_eviction(notice, remaining_s)
         await self._settle_and_report()
         async for attempt in self._context.retry_forever(MetadataError):
             with attempt:
