@@ -120,7 +120,7 @@ def price(hourly: str, on_demand: str) -> Price:
     return Price(hourly=Decimal(hourly), on_demand_hourly=Decimal(on_demand))
 
 
-def told(caplog: pytest.LogCaptureFixture) -> list[str]:
+def warned_causes(caplog: pytest.LogCaptureFixture) -> list[str]:
     """Return the causes of the warnings about prices in the log."""
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert {record.message for record in warned} <= {"prices.doubted"}

@@ -180,7 +180,7 @@ class World:
         assert answer.status_code == 200, answer.text
         return str(answer.json()["id"])
 
-    async def asked(self) -> dict[str, Any]:
+    async def job_request(self) -> dict[str, Any]:
         """Return the default request for a job, with a newly uploaded file."""
         return {
             "model": MODEL,
@@ -191,7 +191,7 @@ class World:
 
     async def submit(self, **overrides: Any) -> dict[str, Any]:  # noqa: ANN401
         """Submit a job with a newly uploaded file and return it."""
-        body = await self.asked() | overrides
+        body = await self.job_request() | overrides
         answer = await self.call("POST", "/v1/fine_tuning/jobs", json=body)
         assert answer.status_code == 200, answer.text
         job: dict[str, Any] = answer.json()

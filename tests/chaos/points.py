@@ -24,7 +24,7 @@ class Strike:
     number: int  # of the point
     point: Point
     harm: Harm
-    then: Harm | None = None  # what befalls the second that is done by itself after a deadlock
+    second_harm: Harm | None = None  # after a deadlock: to the second that is done by itself
 
     def __str__(self) -> str:
         return f"{self.play}: point {self.number} ({self.point.what}), {self.kind}"
@@ -32,7 +32,7 @@ class Strike:
     @property
     def kind(self) -> str:
         """What befalls whom."""
-        second = f"; of the second by itself: {self.then}" if self.then else ""
+        second = f"; of the second by itself: {self.second_harm}" if self.second_harm else ""
         batch = " (in a crowd)" if PLAYS[self.play].jobs > 1 else ""
         return f"{self.harm}{second}{batch}"
 
@@ -42,10 +42,11 @@ class Strike:
         Points of batches come in any order: there a point is known by its name.
         """
         if PLAYS[self.play].jobs > 1:
-            return Hook(aim=self.point, harm=self.harm, then=self.then, restart=restart)
+            second = self.second_harm
+            return Hook(aim=self.point, harm=self.harm, second_harm=second, restart=restart)
         if self.harm in STALLS and self.point.door:
             return Hook(harm=self.harm, at_door=self.point.door)
-        return Hook(at=self.number, harm=self.harm, then=self.then, restart=restart)
+        return Hook(at=self.number, harm=self.harm, second_harm=self.second_harm, restart=restart)
 
 
 @dataclass
@@ -108,7 +109,7 @@ def strikes(play: str, points: Iterable[tuple[int, Point]], harm: Harm) -> Itera
         if harm is not Harm.DEADLOCK or point.door:
             yield Strike(play, number, point, harm)
         if harm is Harm.DEADLOCK and PLAYS[play].jobs > 1 and point.batch:
-            yield from (Strike(play, number, point, harm, then) for then in _ALONE)
+            yield from (Strike(play, number, point, harm, second_harm) for second_harm in _ALONE)
 
 
 async def enumerated(url: str, plays: Iterable[str]) -> dict[str, list[tuple[int, Point]]]:

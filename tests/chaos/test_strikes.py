@@ -21,11 +21,11 @@ from tests.scenario.seams import Harm, Hook, Point
 DEADLOCK = Strike("crowd", 1, Point("commit", 1, batch=True), Harm.DEADLOCK, Harm.FAILS)
 
 
-@pytest.mark.parametrize("then", [Harm.FAILS, Harm.LATE])
+@pytest.mark.parametrize("second_harm", [Harm.FAILS, Harm.LATE])
 async def test_after_a_deadlock_the_second_of_the_batch_is_struck_whatever_is_done_between(
-    then: Harm,
+    second_harm: Harm,
 ) -> None:
-    hook = Hook(at=1, harm=Harm.DEADLOCK, then=then)
+    hook = Hook(at=1, harm=Harm.DEADLOCK, second_harm=second_harm)
     struck = await _lived(hook, ["one", "two", "three"])
 
     assert struck == "two"
@@ -60,7 +60,7 @@ async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
 
 
 async def test_without_a_batch_there_is_no_second() -> None:
-    hook = Hook(at=1, harm=Harm.DEADLOCK, then=Harm.FAILS)
+    hook = Hook(at=1, harm=Harm.DEADLOCK, second_harm=Harm.FAILS)
     await _lived(hook, ["one"])
     await _lived(hook, ["two", "three"])
 

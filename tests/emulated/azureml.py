@@ -42,11 +42,16 @@ def cluster(most: int = 2, least: int = 0, idle: str = "PT2M", **overrides: Any)
     }
 
 
-def job(nodes: int = 1, processes: int = 1, said: str = "python train.py", **overrides: Any) -> Any:  # noqa: ANN401 - JSON
-    """Return the body of command(command=said, environment="train:1", compute="spot", ...)."""
+def job(
+    nodes: int = 1,
+    processes: int = 1,
+    command: str = "python train.py",
+    **overrides: Any,  # noqa: ANN401 - JSON
+) -> Any:  # noqa: ANN401 - JSON
+    """Return the body of command(command=..., environment="train:1", compute="spot", ...)."""
     return {
         "properties": {
-            "command": said,
+            "command": command,
             "computeId": CLUSTER,
             "properties": {},
             "isArchived": False,

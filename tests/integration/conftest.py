@@ -42,7 +42,7 @@ async def scene(azurite: Azurite, tmp_path: Path) -> AsyncIterator[Scene]:
 
 
 @pytest.fixture
-async def heard(world: World) -> AsyncIterator[World]:
+async def listening_world(world: World) -> AsyncIterator[World]:
     """Yield a replica that listens for changes of the others, and so caches its reads."""
     listening = asyncio.create_task(world.listener.run())
 

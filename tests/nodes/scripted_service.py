@@ -52,11 +52,11 @@ class ScriptedNode:
     dismissed: bool = False  # whether it is refused a new registration
 
     @property
-    def said(self) -> Heartbeat:
+    def last_heartbeat(self) -> Heartbeat:
         """The last heartbeat."""
         return self.heartbeats[-1]
 
-    def has_said(self, phase: NodePhase, generation: int) -> bool:
+    def has_reported(self, phase: NodePhase, generation: int) -> bool:
         """Return whether the last heartbeat has this phase and generation."""
         last = self.heartbeats[-1] if self.heartbeats else None
         return last is not None and (last.phase, last.generation) == (phase, generation)

@@ -234,7 +234,10 @@ class Scene:
         """Wait until all nodes report a training step of a running trainer."""
         await self.until(
             lambda: all(
-                n.heartbeats and n.said.phase is NodePhase.RUNNING and n.said.step for n in nodes
+                n.heartbeats
+                and n.last_heartbeat.phase is NodePhase.RUNNING
+                and n.last_heartbeat.step
+                for n in nodes
             )
         )
 

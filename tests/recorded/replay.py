@@ -88,7 +88,8 @@ class Playing:
 
     inside: Inside
     answers: list[httpx.Response] = field(default_factory=list)
-    ours: dict[tuple[str, str], str] = field(default_factory=dict)  # by scale set and recorded id
+    # By scale set and recorded id.
+    instance_ids: dict[tuple[str, str], str] = field(default_factory=dict)
 
     async def make_groups(self, rows: list[Row]) -> None:
         """Create the resource groups that existed before the recording."""
@@ -166,11 +167,11 @@ class Playing:
             if (s.key == key if match else key in s.key)
             for i in s.instances
         ]
-        used = [emulated for (where, _), emulated in self.ours.items() if where == key]
+        used = [emulated for (where, _), emulated in self.instance_ids.items() if where == key]
         free = sorted((i for i in instances if i not in used), key=lambda i: (len(i), i))
-        if recorded == "*" or (not free and (key, recorded) not in self.ours):
+        if recorded == "*" or (not free and (key, recorded) not in self.instance_ids):
             return recorded
-        return self.ours.setdefault((key, recorded), free[0] if free else recorded)
+        return self.instance_ids.setdefault((key, recorded), free[0] if free else recorded)
 
 
 def _compared(row: Row, answer: httpx.Response) -> Iterator[str]:

@@ -51,7 +51,7 @@ class Stage:
         """Return it with the states in it."""
         return table.fill_states(value, self.states)
 
-    async def kept(self) -> dict[str, int]:
+    async def count_rows(self) -> dict[str, int]:
         """How many rows there are of what users make, and blobs."""
         count = ", ".join(f"(select count(*) from {name})" for name in KEPT)
         async with self.world.engine.connect() as conn:

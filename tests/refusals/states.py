@@ -173,7 +173,7 @@ async def _jobs(world: World, states: States) -> States:
     assert last.seat is not None
     trains, _ = await start_with_checkpoints(world, 2, 4)
     going = await world.submit()
-    request = await world.asked()
+    request = await world.job_request()
     plan = (await world.call("POST", "/v1/fine_tuning/plans", json=request)).json()["id"]
     other_job = await replace(world, key=states["others"]).submit()
     lying = (await world.call("GET", f"/v1/fine_tuning/jobs/{trains}/storage")).json()

@@ -15,7 +15,7 @@ COMMANDS = table.read_commands()
 async def test_a_command_that_cannot_work_ends_with_what_to_do(
     stage: Stage, row: table.Command
 ) -> None:
-    before = await stage.kept()
+    before = await stage.count_rows()
 
     result = await stage.run(shlex.split(stage.filled(row.words)))
 
@@ -23,4 +23,4 @@ async def test_a_command_that_cannot_work_ends_with_what_to_do(
     assert [part for part in row.parts if stage.filled(part) not in result.err] == [], result.err
     assert result.err
     assert "Traceback" not in result.err
-    assert await stage.kept() == before
+    assert await stage.count_rows() == before

@@ -58,7 +58,7 @@ class Crew(Replicas):
         rate_limited: bool = False,
         skews: Sequence[timedelta] = SKEWS,
     ) -> None:
-        self.dice, self.left, self.rate_limited = dice, STRIKES, rate_limited
+        self.dice, self.strikes_left, self.rate_limited = dice, STRIKES, rate_limited
         self.restart, self.skews = restart, skews
         self.slept: dict[int, int] = {}
         self.cut_for = 0
@@ -124,8 +124,8 @@ class Crew(Replicas):
 
     def _fresh(self, skew: timedelta) -> Replica:
         hook = Hook()
-        if self.left > 0:
-            self.left -= 1
+        if self.strikes_left > 0:
+            self.strikes_left -= 1
             hook = Hook(at=self.dice.randrange(5, 60), harm=self.dice.choice(_HARMS))
             if hook.harm in STALLS:
                 hook.at, hook.at_door = 0, hook.at

@@ -90,7 +90,7 @@ class ScenarioJob:
 
     def finish(self) -> None:
         """Let the newest attempt's machines train to the end."""
-        for machine in self.mine():
+        for machine in self.own_machines():
             machine.hold = machine.last = LAST_STEP
 
     def evict(self) -> None:
@@ -101,14 +101,14 @@ class ScenarioJob:
 
     # --- what is seen of it ---
 
-    def mine(self) -> list[Machine]:
+    def own_machines(self) -> list[Machine]:
         """Return the machines of the newest attempt that are there."""
         newest = self.attempts[-1].id if self.attempts else ""
         return [m for m in self.machines.values() if m.attempt_id == newest]
 
     def is_training(self, step: int) -> bool:
         """Return whether all machines have done this step, and the service knows they train."""
-        machines = self.mine()
+        machines = self.own_machines()
         runs = bool(self.attempts) and self.attempts[-1].state is AttemptState.RUNNING
         busy = all(m.phase is NodePhase.RUNNING and m.step >= step for m in machines)
         return runs and len(machines) == NODES and busy

@@ -178,7 +178,7 @@ class Scenario:
 
     async def _run_machines(self) -> None:
         """Let all machines obey, then every generation do a step, then all report."""
-        machines = [m for job in self.jobs for m in job.machines.values() if not m.left]
+        machines = [m for job in self.jobs for m in job.machines.values() if not m.is_dismissed]
         await self._register([m for m in machines if not m.silent and m.boot().seat is None])
         for machine in machines:
             await machine.listen()

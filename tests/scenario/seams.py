@@ -76,7 +76,7 @@ class Hook:
 
     at: int = 0
     harm: Harm = Harm.AFTER
-    then: Harm | None = None  # after a deadlock: what befalls the second that is done by itself
+    second_harm: Harm | None = None  # after a deadlock: to the second that is done by itself
     second: object = None  # that one, once its crowd has ended in a deadlock
     at_door: int = 0  # instead: where a transaction begins, by its own number
     aim: Point | None = None  # instead of both: that one, where numbers differ between two lives
@@ -173,9 +173,9 @@ class Hook:
 
     def _arm_again(self) -> None:
         """Wait for the second of this batch; where there is none, nothing is struck."""
-        if self.then is None:
+        if self.second_harm is None:
             return
-        self.harm, self.then, self.struck, self.at = self.then, None, False, 0
+        self.harm, self.second_harm, self.struck, self.at = self.second_harm, None, False, 0
         self.second = next(iter(served()[1:]), None)
 
     def _is_aim(self, name: str, *, at_door: bool) -> bool:

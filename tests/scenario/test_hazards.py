@@ -108,7 +108,7 @@ async def test_saves_that_lay_whole_when_the_supervisors_were_killed_are_committ
 
     def is_killed() -> bool:
         for machine in job.machines.values():
-            has_complete_save = any(save.whole for save in machine.outbox.values())
+            has_complete_save = any(save.is_complete for save in machine.outbox.values())
             if has_complete_save and machine.boots == 1 and machine.vm_id not in killed:
                 killed.add(machine.vm_id)
                 return True
@@ -164,7 +164,7 @@ async def _live(world: World, strike: Callable[[Machine], object], step: int) ->
     async def turn(job: ScenarioJob) -> None:
         job.train(step)
         if "struck" not in job.done and job.is_training(step):
-            strike(job.mine()[0])
+            strike(job.own_machines()[0])
             job.done.add("struck")
         elif "struck" in job.done and (len(job.attempts) > 1 or _numbers(job) != {1}):
             job.finish()
@@ -175,7 +175,7 @@ async def _live(world: World, strike: Callable[[Machine], object], step: int) ->
 
 
 def _numbers(job: ScenarioJob) -> set[int]:
-    return {machine.number for machine in job.mine()}
+    return {machine.number for machine in job.own_machines()}
 
 
 def _lose_the_trainer_and_be_noticed(machine: Machine) -> None:

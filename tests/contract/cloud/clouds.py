@@ -61,14 +61,14 @@ class World:
     until: Callable[..., Awaitable[ScaleSet]]
     print_to_console: Callable[[str, str, bytes], None]  # (scale set, instance id, text)
 
-    async def seen(self, name: str, phase: ScaleSetPhase | None = None) -> ScaleSet:
+    async def wait_until_seen(self, name: str, phase: ScaleSetPhase | None = None) -> ScaleSet:
         """Wait until the scale set is visible (in ``phase``), and return it."""
         return await self.until(
             partial(_look, self.cloud, name),
             lambda scale_set: scale_set is not None and phase in {None, scale_set.phase},
         )
 
-    async def gone(self, name: str) -> None:
+    async def wait_until_gone(self, name: str) -> None:
         """Wait until the scale set does not exist."""
         await self.until(partial(_look, self.cloud, name), lambda scale_set: scale_set is None)
 

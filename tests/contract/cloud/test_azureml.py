@@ -63,7 +63,7 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
     before = await space.made(spec)
     await space.preempt(spec.name, before.instances[0].vm_id)
 
-    scale_set = await space.seen(
+    scale_set = await space.wait_until_seen(
         spec.name, lambda s: s is not None and sum(i.running for i in s.instances) < 2
     )
     assert scale_set is not None
@@ -89,8 +89,8 @@ async def test_a_deleted_one_is_seen_to_be_gone(space: Space) -> None:
     spec = a_spec()
     await space.made(spec)
     await space.cloud.delete(spec.name)
-    await space.seen(spec.name, lambda s: s is None or s.phase is ScaleSetPhase.DELETING)
-    await space.seen(spec.name, lambda s: s is None)
+    await space.wait_until_seen(spec.name, lambda s: s is None or s.phase is ScaleSetPhase.DELETING)
+    await space.wait_until_seen(spec.name, lambda s: s is None)
 
     assert await space.cloud.list_owned() == []
     with pytest.raises(ScaleSetNotFound):
@@ -140,7 +140,7 @@ async def test_no_thread_waits_for_a_cluster_to_come_or_to_go(azure: Emulator) -
     async for space in emulated_space(azure):
         spec = a_spec()
         await space.cloud.create(spec)
-        await space.seen(spec.name, lambda s: s is not None)
+        await space.wait_until_seen(spec.name, lambda s: s is not None)
         await space.cloud.delete(spec.name)
         waiting = [t.name for t in threading.enumerate() if t.name.startswith("LROPoller")]
 
@@ -160,7 +160,7 @@ async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_
         cloud = azure_access.cloud(configured, clock)
         clusters = await cloud.list_owned()
         await cloud.delete(spec.name)
-        await space.seen(spec.name, lambda s: s is None)
+        await space.wait_until_seen(spec.name, lambda s: s is None)
 
         assert [s.name for s in clusters] == [spec.name]
         with pytest.raises(ScaleSetNotFound):
@@ -191,7 +191,7 @@ def put(client: httpx.Client, path: str, body: dict[str, Any]) -> None:
     client.put(path, params=NEW, json=body).raise_for_status()
 
 
-def ours(client: httpx.Client) -> set[str]:
+def owned_clusters(client: httpx.Client) -> set[str]:
     """Return the names of the clusters that Rekindle created."""
     rows = show_cluster(client, f"{WORKSPACE}/computes")["value"]
     return {row["name"] for row in rows if row["name"].startswith("rk-")}
@@ -200,36 +200,36 @@ def ours(client: httpx.Client) -> set[str]:
 async def test_others_on_the_cluster_are_left_alone(
     azure: Emulator, client: httpx.Client, named: Space
 ) -> None:
-    existing = ours(client)
+    existing = owned_clusters(client)
     team = team_cluster(azure, SPOT, most=3)
     cloud = workspaces.sign_in(azure, named.owner, {SPOT: team})
     spec, path = a_spec(), f"{WORKSPACE}/computes/{team}"
-    other_job = job(said="exec sleep 600", computeId=path)
+    other_job = job(command="exec sleep 600", computeId=path)
     put(client, f"{JOBS}/theirs", other_job)
     scale_set = await replace(named, cloud=cloud).made(spec)
     await cloud.delete(spec.name)
-    await named.seen(spec.name, lambda s: s is None)
+    await named.wait_until_seen(spec.name, lambda s: s is None)
 
     assert len(scale_set.instances) == 2
     assert show_cluster(client, f"{JOBS}/theirs")["properties"]["status"] == "Running"
     assert show_cluster(client, path)["properties"]["provisioningState"] == "Succeeded"
-    assert ours(client) <= existing  # clusters of other tests
+    assert owned_clusters(client) <= existing  # clusters of other tests
     await cloud.close()
 
 
 async def test_a_job_is_found_and_ended_when_the_settings_name_its_cluster_no_more(
     azure: Emulator, client: httpx.Client, named: Space
 ) -> None:
-    existing = ours(client)
+    existing = owned_clusters(client)
     spec = a_spec()
     before = await named.made(spec)
     cloud = workspaces.sign_in(azure, named.owner)
     await cloud.create(spec)
     assert await cloud.get(spec.name) == before
     await cloud.delete(spec.name)
-    await named.seen(spec.name, lambda s: s is None)
+    await named.wait_until_seen(spec.name, lambda s: s is None)
 
-    assert ours(client) <= existing  # clusters of other tests
+    assert owned_clusters(client) <= existing  # clusters of other tests
     await cloud.close()
 
 
@@ -250,7 +250,7 @@ async def test_the_settings_name_the_cluster(azure: Emulator, clock: Clock, name
 async def test_a_job_that_failed_says_why_until_it_is_deleted(named: Space) -> None:
     spec = replace(a_spec(), image="example/unknown:1")
     await named.cloud.create(spec)
-    scale_set = await named.seen(
+    scale_set = await named.wait_until_seen(
         spec.name, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED
     )
     await named.cloud.delete(spec.name)

@@ -26,7 +26,7 @@ def spec() -> ScaleSetSpec:
 
 async def _up(world: World, spec: ScaleSetSpec) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
 
 
 async def test_a_throttled_call_says_how_long_to_wait(world: World, spec: ScaleSetSpec) -> None:
@@ -36,7 +36,7 @@ async def test_a_throttled_call_says_how_long_to_wait(world: World, spec: ScaleS
 
     assert (refusal.value.retry_after, refusal.value.code) == (1200, "OperationNotAllowed")
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
 
 
 @pytest.mark.parametrize("status", [500, 502, 503])
@@ -73,7 +73,7 @@ async def test_a_create_whose_answer_was_lost_may_be_repeated(
         await world.cloud.create(spec)
     await world.clear()
     await world.cloud.create(spec)
-    scale_set = await world.seen(spec.name, READY)
+    scale_set = await world.wait_until_seen(spec.name, READY)
 
     assert [i.instance_id for i in scale_set.instances] == ["0", "1", "2"]
     assert [s.name for s in await world.cloud.list_owned()] == [spec.name]
@@ -84,12 +84,12 @@ async def test_a_scale_set_that_came_up_in_part_shows_what_it_costs(
 ) -> None:
     await world.arm("partial", instances=2, count=1)
     await world.cloud.create(spec)
-    scale_set = await world.seen(spec.name, FAILED)
+    scale_set = await world.wait_until_seen(spec.name, FAILED)
 
     assert [i.instance_id for i in scale_set.instances] == ["0", "1"]
     assert scale_set.error_code == "AllocationFailed"
     await world.cloud.delete(spec.name)
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)
 
 
 @pytest.mark.parametrize(
@@ -107,7 +107,7 @@ async def test_an_operation_that_fails_after_acceptance_says_what_that_means(
 ) -> None:
     await world.arm("allocation_failed", code=code, delay=0.2, count=1)
     await world.cloud.create(spec)
-    scale_set = await world.seen(spec.name, FAILED)
+    scale_set = await world.wait_until_seen(spec.name, FAILED)
 
     assert (scale_set.error_code, scale_set.failure, scale_set.instances) == (code, kind, ())
 
@@ -118,7 +118,7 @@ async def test_those_that_failed_may_stay_in_the_list_and_are_replaced(
     code = "NetworkingInternalOperationError"
     await world.arm("failed_instances", instances=2, code=code, count=1)
     await world.cloud.create(spec)
-    failed = await world.seen(spec.name, FAILED)
+    failed = await world.wait_until_seen(spec.name, FAILED)
     await world.clear()
 
     async def filled() -> int:
@@ -139,14 +139,14 @@ async def test_machines_that_have_come_run_while_the_others_are_still_being_made
 ) -> None:
     await world.arm("stragglers", instances=1, count=1)
     await world.cloud.create(spec)
-    await world.seen(spec.name)
+    await world.wait_until_seen(spec.name)
     early = await world.until(
         lambda: world.cloud.get(spec.name),
         lambda scale_set: any(i.running for i in scale_set.instances),
     )
     await world.cloud.refill(spec.name, 3)  # it is under way: this adds none
     await world.clear()
-    late = await world.seen(spec.name, READY)
+    late = await world.wait_until_seen(spec.name, READY)
 
     assert early.phase is CREATING
     assert [i.instance_id for i in early.instances if i.running] == ["0", "1"]
@@ -160,11 +160,11 @@ async def test_a_delete_that_fails_leaves_everything_and_may_be_repeated(
     await world.arm("delete_fails", count=1)
     await world.cloud.delete(spec.name)
     assert (await world.cloud.get(spec.name)).phase is DELETING
-    failed = await world.seen(spec.name, FAILED)
+    failed = await world.wait_until_seen(spec.name, FAILED)
     await world.cloud.delete(spec.name)
 
     assert (failed.error_code, len(failed.instances)) == ("InternalExecutionError", 3)
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)
 
 
 async def test_a_restored_instance_has_an_id_that_was_never_used(
@@ -182,8 +182,8 @@ async def test_a_restored_instance_has_an_id_that_was_never_used(
 
 async def test_the_cloud_says_when_it_took_the_order(world: World, spec: ScaleSetSpec) -> None:
     await world.cloud.create(spec)
-    first = await world.seen(spec.name)
-    later = await world.seen(spec.name, READY)
+    first = await world.wait_until_seen(spec.name)
+    later = await world.wait_until_seen(spec.name, READY)
 
     assert first.created_at is not None
     assert later.created_at == first.created_at
@@ -228,4 +228,4 @@ async def test_a_delete_that_hangs_is_seen_to_be_under_way(
 
     assert (await world.cloud.get(spec.name)).phase is DELETING
     await world.clear()
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)

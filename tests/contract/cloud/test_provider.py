@@ -47,7 +47,7 @@ async def test_a_scale_set_that_is_created_again_and_again_comes_up_once_with_al
 ) -> None:
     await world.cloud.create(spec)
     await world.cloud.create(spec)
-    scale_set = await world.seen(spec.name, READY)
+    scale_set = await world.wait_until_seen(spec.name, READY)
     await world.cloud.create(spec)
 
     assert [i.name for i in scale_set.instances] == [f"{spec.name}_{n}" for n in (0, 1, 2)]
@@ -65,7 +65,7 @@ async def test_the_list_of_all_shows_where_and_how_each_was_bought(world: World)
     for offering in (SPOT, on_demand):
         spec = a_spec(offering=offering)
         await world.cloud.create(spec)
-        await world.seen(spec.name)
+        await world.wait_until_seen(spec.name)
 
     bought = [(s.region, s.vm_size, s.capacity_type) for s in await world.cloud.list_owned()]
     assert sorted(bought) == sorted(
@@ -86,13 +86,13 @@ async def test_it_may_be_refused_at_once(world: World) -> None:
 async def test_one_that_failed_is_there_until_it_is_deleted(world: World) -> None:
     spec = a_spec(offering=SCARCE)
     await world.cloud.create(spec)
-    scale_set = await world.seen(spec.name, FAILED)
+    scale_set = await world.wait_until_seen(spec.name, FAILED)
     assert (scale_set.error_code, scale_set.instances) == ("AllocationFailed", ())
     assert scale_set.error_message
     assert [s.phase for s in await world.cloud.list_owned()] == [FAILED]
 
     await world.cloud.delete(spec.name)
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)
     assert await world.cloud.list_owned() == []
 
 
@@ -100,7 +100,7 @@ async def test_evicted_instances_are_gone_and_are_not_brought_back_by_creating_i
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    before = await world.seen(spec.name, READY)
+    before = await world.wait_until_seen(spec.name, READY)
     (scale_set,) = await world.cloud.list_owned()
     await world.evict(spec.name, "1")
     after = await world.cloud.get(spec.name)
@@ -110,7 +110,7 @@ async def test_evicted_instances_are_gone_and_are_not_brought_back_by_creating_i
     assert (scale_set.phase, scale_set.capacity) == (READY, 3)
     assert (listed_after.phase, listed_after.capacity) == (READY, 2)
     assert (after.phase, after.instances) == (READY, (before.instances[0], before.instances[2]))
-    assert (await world.seen(spec.name, READY)).instances == after.instances
+    assert (await world.wait_until_seen(spec.name, READY)).instances == after.instances
     for instance in after.instances:
         await world.evict(spec.name, instance.instance_id)
     last = await world.cloud.get(spec.name)
@@ -121,7 +121,7 @@ async def test_what_was_evicted_is_replaced_once_by_a_machine_that_is_new(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    before = await world.seen(spec.name, READY)
+    before = await world.wait_until_seen(spec.name, READY)
     await world.evict(spec.name, "1")
     await world.cloud.refill(spec.name, 3)
     meanwhile = await world.cloud.get(spec.name)
@@ -141,7 +141,7 @@ async def test_a_machine_that_lingers_is_deleted_before_it_is_replaced(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
     await world.evict(spec.name, "2", lingers=True)
     lingering = await world.until(
         lambda: world.cloud.get(spec.name),
@@ -161,11 +161,11 @@ async def test_a_refusal_leaves_those_that_run_alone_and_may_be_followed_by_a_gr
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
     await world.evict(spec.name, "1")
     await world.arm("allocation_failed", code="AllocationFailed", method="PUT", count=1)
     await world.cloud.refill(spec.name, 3)
-    refused = await world.seen(spec.name, FAILED)
+    refused = await world.wait_until_seen(spec.name, FAILED)
     await world.clear()
     await world.cloud.refill(spec.name, 3)
 
@@ -178,7 +178,7 @@ async def test_a_running_machine_that_is_of_no_use_is_deleted_before_it_is_repla
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    before = await world.seen(spec.name, READY)
+    before = await world.wait_until_seen(spec.name, READY)
     await world.cloud.refill(spec.name, 3, [before.instances[1].vm_id])
     remaining = await until_two_are_left(world, spec.name)
     await world.cloud.refill(spec.name, 3)
@@ -201,7 +201,7 @@ async def test_what_is_unknown_is_not_found_and_has_no_serial_log(
     with pytest.raises(ScaleSetNotFound):
         await world.cloud.refill("rk-unknown", 3)
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
     for name, instance in ((spec.name, "9"), ("rk-unknown", "0")):
         with pytest.raises(NoSerialLog):
             await world.cloud.serial_log(name, instance)
@@ -211,12 +211,12 @@ async def test_deletion_takes_time_may_be_repeated_and_ends_in_not_found(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
     for _ in range(2):
         await world.cloud.delete(spec.name)
         assert (await world.cloud.get(spec.name)).phase is DELETING
 
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)
     with pytest.raises(ScaleSetNotFound):
         await world.cloud.delete(spec.name)
     assert await world.cloud.list_owned() == []
@@ -226,12 +226,12 @@ async def test_one_that_is_still_being_created_runs_nothing_and_can_be_deleted(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    scale_set = await world.seen(spec.name)
+    scale_set = await world.wait_until_seen(spec.name)
     assert (scale_set.phase, any(i.running for i in scale_set.instances)) == (CREATING, False)
     await world.cloud.delete(spec.name)
     assert (await world.cloud.get(spec.name)).phase is DELETING
 
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)
 
 
 async def test_every_page_is_listed_without_instances(world: World) -> None:
@@ -239,7 +239,7 @@ async def test_every_page_is_listed_without_instances(world: World) -> None:
     for spec in specs:
         await world.cloud.create(spec)
     for spec in specs:
-        await world.seen(spec.name)
+        await world.wait_until_seen(spec.name)
     owned = await world.cloud.list_owned()
 
     assert {s.name for s in owned} == {s.name for s in specs}
@@ -251,7 +251,7 @@ async def test_a_neighbours_scale_set_is_neither_listed_nor_taken_for_gone(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name)
+    await world.wait_until_seen(spec.name)
 
     assert spec.name not in {s.name for s in await world.neighbour.list_owned()}
     with pytest.raises(Misconfigured):
@@ -262,7 +262,7 @@ async def test_what_carries_our_tag_and_is_no_scale_set_is_listed_page_by_page(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name)
+    await world.wait_until_seen(spec.name)
     names = {f"left-{spec.name}-{n}" for n in range(3)}
     for name in sorted(names):
         await world.leave(name, owned=True)
@@ -278,10 +278,10 @@ async def test_cores_of_spot_machines_are_used_until_they_are_deleted(world: Wor
     spec = a_spec(QUIET)
     before = await world.cloud.spot_cores(QUIET.region)
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
     between = await world.cloud.spot_cores(QUIET.region)
     await world.cloud.delete(spec.name)
-    await world.gone(spec.name)
+    await world.wait_until_gone(spec.name)
     after = await world.cloud.spot_cores(QUIET.region)
 
     assert before.limit is not None
@@ -292,7 +292,7 @@ async def test_what_a_machine_printed_can_be_fetched_and_only_the_end_of_much(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await world.cloud.create(spec)
-    await world.seen(spec.name, READY)
+    await world.wait_until_seen(spec.name, READY)
     world.print_to_console(spec.name, "1", b"x" * SERIAL_LOG_BYTES + b"docker: denied\n")
     text = await world.cloud.serial_log(spec.name, "1")
 

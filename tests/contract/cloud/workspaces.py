@@ -75,7 +75,9 @@ class Space:
         except ScaleSetNotFound:
             return None
 
-    async def seen(self, name: str, right: Callable[[ScaleSet | None], bool]) -> ScaleSet | None:
+    async def wait_until_seen(
+        self, name: str, right: Callable[[ScaleSet | None], bool]
+    ) -> ScaleSet | None:
         """Wait until the scale set is ``right``, and return it."""
         return await self.until(partial(self.look, name), right)
 

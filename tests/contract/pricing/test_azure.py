@@ -17,7 +17,7 @@ from service.pricing.source import PriceSource, PricesUnavailable
 from service.pricing.storage_prices import TABLE
 from tests.clock import Clock
 from tests.emulated.process import Emulator
-from tests.price_list import PriceList, Reader, told
+from tests.price_list import PriceList, Reader, warned_causes
 
 SPOT = Offering(region="eastus", vm_size="Standard_D2s_v5", capacity_type=CapacityType.SPOT)
 ON_DEMAND = replace(SPOT, capacity_type=CapacityType.ON_DEMAND)
@@ -253,7 +253,7 @@ async def test_a_price_of_storage_that_jumps_is_used_a_day_later(
         )
 
     assert monthly == [Decimal("0.015"), Decimal("0.015"), Decimal("0.09")]
-    assert len(told(caplog)) == 1
+    assert len(warned_causes(caplog)) == 1
 
 
 async def test_only_what_is_asked_for_and_listed_has_its_exact_price(source: PriceSource) -> None:

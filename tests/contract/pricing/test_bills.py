@@ -51,10 +51,10 @@ async def bills(request: pytest.FixtureRequest) -> Bills:
 
 
 async def test_machines_are_billed_by_day_attempt_and_kind_of_meter(bills: Bills) -> None:
-    async def told() -> list[BilledDay]:
+    async def read_rows() -> list[BilledDay]:
         return await bills.billed(today() - timedelta(days=1), today())
 
-    rows = await until(told, bool, interval=0.05)
+    rows = await until(read_rows, bool, interval=0.05)
     await bills.close()
 
     assert {(row.attempt_id, row.category) for row in rows} == {("att-1", MACHINES)}
@@ -85,10 +85,10 @@ async def test_untagged_costs_and_costs_of_other_deployments_are_separate(biller
             http.put(set_url(f"rk-{name}"), json=body).raise_for_status()
     bills = azure(biller, f"owner-{uuid4().hex}")
 
-    async def told() -> list[BilledDay]:
+    async def read_rows() -> list[BilledDay]:
         return await bills.billed(today() - timedelta(days=1), today())
 
-    rows = await until(told, bool, interval=0.05)
+    rows = await until(read_rows, bool, interval=0.05)
     await bills.close()
 
     assert {(row.attempt_id, row.category) for row in rows} == {(UNTAGGED, MACHINES)}

@@ -10,7 +10,7 @@ import pytest
 
 from service.pricing.source import PricesUnavailable
 from tests.clock import Clock
-from tests.price_list import ON_DEMAND, SPOT, PriceList, Reader, machine, price, spot, told
+from tests.price_list import ON_DEMAND, SPOT, PriceList, Reader, machine, price, spot, warned_causes
 
 LATER = "2026-11-19T00:00:00Z"  # than the other rows, and in force
 FUTURE, PAST = "2026-12-01T00:00:00Z", "2026-11-10T23:59:59Z"
@@ -129,7 +129,7 @@ async def test_of_two_current_rows_the_higher_price_counts_and_is_reported(
     price_list.will_say(machine(0.1), spot(0.02), spot(0.03), spot(0.03))
 
     assert await reader.price() == price("0.03", "0.1")
-    assert "$0.02 and $0.03" in told(caplog)[-1]
+    assert "$0.02 and $0.03" in warned_causes(caplog)[-1]
 
 
 async def test_a_replaced_placeholder_price_is_not_reported(
@@ -138,7 +138,7 @@ async def test_a_replaced_placeholder_price_is_not_reported(
     price_list.will_say(machine(0.1), spot(0.02), spot(0, effectiveStartDate="2026-10-01"))
 
     assert await reader.price() == price("0.02", "0.1")
-    assert told(caplog) == []
+    assert warned_causes(caplog) == []
 
 
 async def test_prices_hold_from_their_date_on(
@@ -227,7 +227,7 @@ async def test_a_price_that_jumps_is_replaced_by_the_last_good_one_and_reported_
     read_prices = [await reader.price(minutes=6) for _ in range(3)]
 
     assert read_prices == [price("0.02", "0.2")] * 3
-    assert len(told(caplog)) == 1
+    assert len(warned_causes(caplog)) == 1
 
 
 @pytest.mark.parametrize("odd", [machine(0.01), machine(5), machine(0), machine(None)])
@@ -291,7 +291,7 @@ async def test_spot_never_costs_more_than_on_demand(
     price_list.will_say(machine(0.1), spot(0.3))
 
     assert await reader.price() == price("0.1", "0.1")
-    assert told(caplog) == ["Spot costs $0.3, more than $0.1 on demand"]
+    assert warned_causes(caplog) == ["Spot costs $0.3, more than $0.1 on demand"]
 
 
 @pytest.mark.parametrize("odd", [0.00199, 0.501])
@@ -301,7 +301,7 @@ async def test_a_first_price_of_spot_that_does_not_fit_the_one_on_demand_is_none
     price_list.will_say(machine(0.1), spot(odd))
 
     assert await reader.price() is None
-    assert "is not between" in told(caplog)[-1]
+    assert "is not between" in warned_causes(caplog)[-1]
 
 
 @pytest.mark.parametrize("hourly", [0.01, 183722])

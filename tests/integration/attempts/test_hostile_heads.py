@@ -68,7 +68,7 @@ class Victims:
             await self.world.jobs.run_once(AT_ONCE)
             await self.world.attempts.run_once(AT_ONCE)
 
-    async def left(self) -> list[str]:
+    async def with_machines(self) -> list[str]:
         """Those whose first machine is still there."""
         billed_names = self.world.cloud.billed_names()
         return [
@@ -136,7 +136,7 @@ async def test_a_cancel_or_pause_ends_the_machines_whatever_head_holds(
     await victims.ask(request_)
     await victims.tick(ticks, seconds)
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
     assert await victims.states() == {state}
 
 
@@ -147,7 +147,7 @@ async def test_a_budget_ends_the_machines_whatever_head_holds(
     world.clock.advance(minutes=100)
     await victims.tick(13, 120)
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
     assert await victims.states() == {("queued", "paused")}
 
 
@@ -157,7 +157,7 @@ async def test_silence_ends_the_machines_whatever_head_holds(
     victims = await attack(world, heads)
     await victims.tick(6, 120, chatty=False)
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
 
 
 async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: World) -> None:
@@ -167,7 +167,7 @@ async def test_a_head_that_stays_unreadable_pauses_its_job_and_says_why(world: W
     await victims.tick(15, 120)
     reasons = [(await world.job(victim.id))["status_reason"] for victim in victims.all]
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
     assert await victims.states() == {("queued", "paused")}
     assert [reason["code"] for reason in reasons] == ["head_unreadable"] * 2
     assert all("HEAD" in reason["message"] for reason in reasons)
@@ -186,7 +186,7 @@ async def test_a_node_that_finishes_without_a_model_does_not_hold_its_machine(wo
         await victims.all[0].go_on(NodePhase.FINISHED)
         await victims.tick(1, 120, chatty=False)
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
     assert await victims.states() == {("queued", "paused")}
 
 
@@ -214,7 +214,7 @@ async def test_a_head_that_cannot_be_taken_does_not_hold_the_machine(world: Worl
         await victims.all[0].go_on(NodePhase.STOPPED)
         await victims.tick(1, 120, chatty=False)
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
     assert await victims.states() == {("queued", "paused")}
 
 
@@ -243,7 +243,7 @@ async def test_a_job_ends_with_its_model_whatever_was_left_as_its_measurements(
     path = f"{JOBS}/{victim.id}/metrics"
     steps = [row["step"] for row in (await world.call("GET", path)).json()["data"]]
 
-    assert await victims.left() == []
+    assert await victims.with_machines() == []
     assert (await world.job(victim.id))["status"] == "succeeded"
     assert steps == [1, 2, 3]
 

@@ -188,7 +188,7 @@ async def _value(value: int) -> int:
     return value
 
 
-def told(**settings: str) -> dict[str, CheckResult]:
+def settings_checks_of(**settings: str) -> dict[str, CheckResult]:
     """Return the results of the settings checks for these settings of the service, by name."""
     return {check.name: check for check in check_settings.settings_checks(settings)}
 
@@ -232,8 +232,8 @@ async def test_wrong_settings_are_not_called_missing(shell: Shell) -> None:
 
 
 def test_settings_are_judged_where_the_service_runs_and_can_be_asked() -> None:
-    damaged = told(REKINDLE_DEPLOYMENT="test", PYTHONHOME="/nowhere")
+    damaged = settings_checks_of(REKINDLE_DEPLOYMENT="test", PYTHONHOME="/nowhere")
 
-    assert told() == {}
+    assert settings_checks_of() == {}
     assert damaged["settings"].verdict is CheckStatus.DOUBT
     assert "python -m service.main check" in damaged["settings"].remedy

@@ -33,7 +33,7 @@ class Case:
 
     check: str
     verdict: CheckStatus
-    said: str
+    expected_text: str
     remedy: str = ""
     settings: dict[str, str] = field(default_factory=dict)
     before: tuple[Request, ...] = ()
@@ -239,7 +239,9 @@ def role(name: str, principal: str) -> Request:
     return "PUT", path, {"properties": properties | {"principalType": "ServicePrincipal"}}
 
 
-@pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.check}-{case.verdict}-{case.said}")
+@pytest.mark.parametrize(
+    "case", CASES, ids=lambda case: f"{case.check}-{case.verdict}-{case.expected_text}"
+)
 def test_a_red_check_ends_with_the_command_that_mends_it(azure: Deployed, case: Case) -> None:
     azure.order(*case.before)
     if case.restriction:
@@ -254,7 +256,7 @@ def test_a_red_check_ends_with_the_command_that_mends_it(azure: Deployed, case: 
 
     (line,) = (c for c in checks if c.name == case.check)
     assert line.verdict is case.verdict, line
-    assert case.said in line.found
+    assert case.expected_text in line.found
     assert case.remedy in line.remedy
     assert bool(line.remedy) is (case.verdict is not OK)
 

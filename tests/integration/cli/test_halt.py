@@ -14,7 +14,7 @@ from tests.integration.cli.submit.test_submit import submit
 from tests.world import World
 
 
-async def theirs(shell: Shell) -> World:
+async def other_project(shell: Shell) -> World:
     """Return the world as another project sees it, whose key opens no other project."""
     return replace(shell.world, key=await shell.world.other_key())
 
@@ -24,7 +24,7 @@ async def phases(world: World, *jobs: str) -> list[str]:
 
 
 async def test_an_operator_looks_at_and_ends_a_job_of_another_project(shell: Shell) -> None:
-    other_world = await theirs(shell)
+    other_world = await other_project(shell)
     job = (await other_world.submit())["id"]
     options = ("--project", "others")
 
@@ -43,7 +43,7 @@ async def test_an_operator_looks_at_and_ends_a_job_of_another_project(shell: She
 
 
 async def test_the_jobs_of_all_projects_are_listed_by_project(shell: Shell) -> None:
-    own_job, job = await submit(shell), (await (await theirs(shell)).submit())["id"]
+    own_job, job = await submit(shell), (await (await other_project(shell)).submit())["id"]
 
     job_rows = (await shell.run("list", "--all-projects", "--json")).json["data"]
     table = await shell.run("list", "--all-projects", "-n", "1")
@@ -56,7 +56,7 @@ async def test_the_jobs_of_all_projects_are_listed_by_project(shell: Shell) -> N
 
 async def test_all_that_is_not_over_is_paused_and_taken_up_again(shell: Shell) -> None:
     jobs = [await submit(shell) for _ in range(3)]
-    other_job = (await (other_world := await theirs(shell)).submit())["id"]
+    other_job = (await (other_world := await other_project(shell)).submit())["id"]
     await shell.run("cancel", jobs[0])
     await shell.world.tick(2)
 
@@ -98,7 +98,7 @@ async def test_what_users_had_paused_stays_so_where_only_the_rest_is_taken_up(sh
 
 
 async def test_all_are_stopped_behind_a_thousand_that_are_over(shell: Shell) -> None:
-    other_world, job = await theirs(shell), await submit(shell)
+    other_world, job = await other_project(shell), await submit(shell)
     statement = """
         insert into jobs select (jsonb_populate_record(j, jsonb_build_object(
             'id', 'ftjob-z' || n, 'state', 'cancelled', 'finished_at', j.created_at,

@@ -92,7 +92,7 @@ async def test_a_creation_without_a_token_is_made_by_any_replica_when_it_is_due(
     world: World, engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
-    await left(engine, clock, RequestKind.CREATE, -124)  # the 125th without a token: a minute
+    await set_tokens(engine, clock, RequestKind.CREATE, -124)  # the 125th without a token: a minute
     await reconciler.run_once()
     row = await row_of(engine)
     deferral = (row.deferred_call, row.due_at - clock(), row.deferred_until - clock())
@@ -115,7 +115,7 @@ async def test_news_keep_the_place_of_a_deferred_call_and_takes_no_token(
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
-    await left(engine, clock, RequestKind.LIST, -100)
+    await set_tokens(engine, clock, RequestKind.LIST, -100)
     rows, tokens = [], []
     for _ in range(3):
         assert await reconciler.run_once() == 1
@@ -137,7 +137,7 @@ async def test_a_deferred_delete_is_made_without_another_look(
     await add_waiting(engine, clock, AttemptState.TERMINATING)
     await cloud.create(world.attempts.specs.spec(await attempt_row(engine)))
     clock.advance(minutes=5)
-    await left(engine, clock, RequestKind.DELETE, -10)
+    await set_tokens(engine, clock, RequestKind.DELETE, -10)
     await reconciler.run_once()
     async with engine.begin() as conn:
         await leases.enqueue(conn, tables.attempts, "att-1", clock())
@@ -152,7 +152,7 @@ async def test_a_look_that_is_deferred_while_a_request_comes_does_not_hold_it_up
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
-    await left(engine, clock, RequestKind.LIST, -100)
+    await set_tokens(engine, clock, RequestKind.LIST, -100)
     await reconciler.run_once()
     async with engine.begin() as conn:
         await conn.execute(update(tables.jobs).values(cancel_requested_at=clock()))
@@ -174,7 +174,7 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
     )
     with pytest.raises(ScaleSetNotFound):  # there are tokens
         await limited.region(SPOT.region, claim).get("rk-1")
-    await left(engine, clock, RequestKind.LIST, 0)
+    await set_tokens(engine, clock, RequestKind.LIST, 0)
     with pytest.raises(Deferred) as refusal:
         await limited.region(SPOT.region, claim).get("rk-1")
 
@@ -246,7 +246,7 @@ async def test_a_deferred_refill_is_neither_made_nor_counted_as_asked_for(
 ) -> None:
     _, nodes, number = await start_elastic_job(world)
     world.attempts = reconciler
-    await left(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
+    await set_tokens(engine, clock, RequestKind.UPDATE, -3000)  # six minutes
     number = await shrink(world, nodes, number)
     await _train_on(world, nodes, number)
     get_calls = cloud.asked.count("get")
@@ -305,7 +305,7 @@ async def _claimed(engine: AsyncEngine, clock: Clock, **columns: Any) -> Claim: 
     return claim
 
 
-async def left(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: float) -> None:
+async def set_tokens(engine: AsyncEngine, clock: Clock, kind: RequestKind, tokens: float) -> None:
     """So many tokens are in the bucket; less than 0: taken in advance."""
     row = {"region": SPOT.region, "kind": kind, "tokens": tokens, "at": clock()}
     values = {"tokens": tokens, "at": clock()}

@@ -59,7 +59,7 @@ def logs(client: httpx.Client, name: str) -> dict[str, str]:
 
 def test_every_process_of_a_job_knows_its_place(client: httpx.Client) -> None:
     outputs = {"kept": {"jobOutputType": "uri_folder"}}
-    submit(client, "ranks", ml.job(nodes=2, processes=2, said=RANKS, outputs=outputs))
+    submit(client, "ranks", ml.job(nodes=2, processes=2, command=RANKS, outputs=outputs))
     wait_for(lambda: status(client, "ranks") == "Completed")
     log_texts = logs(client, "ranks")
 
@@ -83,7 +83,7 @@ def test_an_evicted_job_begins_again_and_finds_what_it_kept(
         "test $(wc -l < ${{outputs.kept}}/ranks) -gt 2 || exec sleep 1000"
     )
     outputs = {"kept": {"jobOutputType": "uri_folder"}}
-    submit(client, "long", ml.job(nodes=2, said=script, outputs=outputs))
+    submit(client, "long", ml.job(nodes=2, command=script, outputs=outputs))
     wait_for(lambda: len(logs(client, "long")) == 2)
     first, second = emulator.virtual_machines()
     wait_for(lambda: len(descendants(second["metadata_url"])) > 2)
@@ -99,7 +99,7 @@ def test_a_job_that_is_cancelled_while_it_restarts_is_not_restarted(
     emulator: Emulator, client: httpx.Client
 ) -> None:
     script = "trap '' TERM; echo up; while :; do sleep 0.1; done"  # ends only when killed
-    submit(client, "stubborn", ml.job(nodes=2, said=script))
+    submit(client, "stubborn", ml.job(nodes=2, command=script))
     wait_for(lambda: list(logs(client, "stubborn").values()) == ["up\n", "up\n"])
     vm = emulator.virtual_machines()[0]
     order = {"scale_set": vm["scale_set"], "instance_id": vm["instance_id"], "notice": False}
@@ -111,7 +111,7 @@ def test_a_job_that_is_cancelled_while_it_restarts_is_not_restarted(
 
 
 def test_a_job_outlives_the_emulator(emulator: Emulator, client: httpx.Client) -> None:
-    submit(client, "long", ml.job(said="echo once; exec sleep 1000"))
+    submit(client, "long", ml.job(command="echo once; exec sleep 1000"))
     wait_for(lambda: any(logs(client, "long").values()))
     emulator.stop(signal.SIGKILL)
     emulator.start()
@@ -126,7 +126,7 @@ def test_a_job_outlives_the_emulator(emulator: Emulator, client: httpx.Client) -
 
 @pytest.mark.parametrize("path", [ml.CLUSTER, ml.WORKSPACE, group_url().partition("?")[0]])
 def test_what_is_gone_left_no_process(emulator: Emulator, client: httpx.Client, path: str) -> None:
-    submit(client, "long", ml.job(nodes=2, said="echo up; exec sleep 1000"))
+    submit(client, "long", ml.job(nodes=2, command="echo up; exec sleep 1000"))
     wait_for(lambda: list(logs(client, "long").values()) == ["up\n", "up\n"])
     machines = emulator.virtual_machines()
     assert all(len(descendants(vm["metadata_url"])) > 2 for vm in machines)

@@ -117,7 +117,7 @@ async def test_what_is_hardly_http(emulator: Emulator, raw: bytes) -> None:
 async def test_two_hundred_clients_at_once(emulator: Emulator) -> None:
     headers = await _signed_in(emulator)
 
-    async def one(number: int) -> set[int]:
+    async def use_group(number: int) -> set[int]:
         async with _client(emulator.arm_url, emulator) as arm:
             group = f"{GROUP}-{number}?api-version=2022-09-01"
             created = await arm.put(group, json={"location": "eastus"}, headers=headers)
@@ -125,7 +125,7 @@ async def test_two_hundred_clients_at_once(emulator: Emulator) -> None:
             response = await arm.get(group, headers=headers)
             return {created.status_code // 100, invalid.status_code, response.status_code}
 
-    assert set().union(*await asyncio.gather(*map(one, range(200)))) == {2, 200, 400}
+    assert set().union(*await asyncio.gather(*map(use_group, range(200)))) == {2, 200, 400}
 
 
 async def test_a_body_that_never_ends(emulator: Emulator) -> None:

@@ -100,7 +100,7 @@ async def test_the_mlflow_of_a_workspace_gets_every_job_in_one_experiment_or_its
 async def test_a_tracker_that_the_deployment_lacks_is_refused_with_what_to_set(
     world: World, integration: dict[str, Any], variable: str
 ) -> None:
-    body = {**await world.asked(), "integrations": [BOARD, integration]}
+    body = {**await world.job_request(), "integrations": [BOARD, integration]}
     response = await with_trackers(world, "tensorboard").call("POST", JOBS, json=body)
     error = response.json()["error"]
 

@@ -84,8 +84,8 @@ class Node:
     seq: int = 0
     phase: NodePhase = NodePhase.READY
     generation: int = 0
-    told: DirectiveKind = DirectiveKind.CARRY_ON
-    told_at: datetime | None = None
+    directive_kind: DirectiveKind = DirectiveKind.CARRY_ON
+    directed_at: datetime | None = None
 
 
 @dataclass
@@ -244,11 +244,11 @@ class Hostile:
 
     def _obey(self, life: Life, node: Node, kind: DirectiveKind, number: int) -> None:
         now = self.world.clock()
-        if kind is not node.told or number != node.generation:
-            node.told_at = now
-        node.told = kind
-        assert node.told_at is not None or kind is DirectiveKind.CARRY_ON
-        silence = now - (node.told_at or now)
+        if kind is not node.directive_kind or number != node.generation:
+            node.directed_at = now
+        node.directive_kind = kind
+        assert node.directed_at is not None or kind is DirectiveKind.CARRY_ON
+        silence = now - (node.directed_at or now)
         if kind is DirectiveKind.START:
             node.phase, node.generation = NodePhase.RUNNING, number
         elif node.phase is NodePhase.RUNNING and not life.deaf:
@@ -301,7 +301,7 @@ class Hostile:
             ).all()
         return {s: states.count(s) for s in set(states)} | {"left": len(remaining)}
 
-    async def told(self) -> dict[str, int]:
+    async def count_reported(self) -> dict[str, int]:
         """How many jobs were stopped for want of money, and were told that a cap was passed."""
         e = tables.events.c
         query = select(e.code, func.count(e.job_id.distinct())).group_by(e.code)

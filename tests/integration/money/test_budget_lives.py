@@ -61,7 +61,7 @@ async def test_of_200_jobs_none_costs_more_than_its_budget(
     world: World, cloud: ControlledCloud, seed: int, capsys: pytest.CaptureFixture[str]
 ) -> None:
     hostile = await live_jobs(world, cloud, seed=seed, many=25, hours=10)
-    states, reported = await hostile.over(), await hostile.told()
+    states, reported = await hostile.over(), await hostile.count_reported()
     outcome = {
         "cloud": type(cloud).__name__,
         "seed": seed,

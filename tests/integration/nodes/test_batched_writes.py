@@ -94,7 +94,7 @@ async def test_a_failed_batch_is_repeated_row_by_row_and_writes_each_event_once(
 ) -> None:
     async with engine.begin() as conn:
         claims = await claim_three(conn, clock, taken_over="")
-    hook = Hook(at=1, harm=Harm.DEADLOCK, then=second_harm)
+    hook = Hook(at=1, harm=Harm.DEADLOCK, second_harm=second_harm)
     struck = Writes(engine=HookedEngine(engine, hook), now=clock)
     sound = Writes(engine=engine, now=clock)
     eviction = asyncio.ensure_future(_evict(struck, claims))

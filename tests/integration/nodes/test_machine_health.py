@@ -172,11 +172,11 @@ async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_
     await scene.until(lambda: node.heartbeats)
     write_nvidia_smi(tmp_path, report(GPU, BROKEN))
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 1))
 
     assert node.heartbeats[0].unhealthy == ""
-    assert node.said.unhealthy.endswith("a row of its memory could not be remapped")
-    assert not node.said.non_retryable
+    assert node.last_heartbeat.unhealthy.endswith("a row of its memory could not be remapped")
+    assert not node.last_heartbeat.non_retryable
 
 
 async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) -> None:
@@ -184,9 +184,9 @@ async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) 
     node = scene.service.add("one")
     scene.start(node)
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 1))
 
-    assert node.said.unhealthy == "all-reduce reaches 9 GB/s"
+    assert node.last_heartbeat.unhealthy == "all-reduce reaches 9 GB/s"
 
 
 async def test_errors_of_a_broken_gpu_are_reported_before_its_machine_is_deleted(

@@ -143,9 +143,11 @@ async def test_an_unexpected_error_of_a_node_route_is_a_500(world: World) -> Non
 
 
 @pytest.fixture
-async def polled(heard: World) -> AsyncIterator[httpx.AsyncClient]:
+async def polled(listening_world: World) -> AsyncIterator[httpx.AsyncClient]:
     """Yield the service with a long poll of ten seconds and its listener at work."""
-    async with client(make_app(replace(heard.parts, long_poll=timedelta(seconds=10)))) as http:
+    async with client(
+        make_app(replace(listening_world.parts, long_poll=timedelta(seconds=10)))
+    ) as http:
         yield http
 
 

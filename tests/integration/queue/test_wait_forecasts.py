@@ -49,7 +49,7 @@ async def test_a_job_that_waits_is_done_later_the_longer_it_waits_and_costs_no_m
     world: World,
 ) -> None:
     path = "/v1/fine_tuning/jobs?dry_run=true"
-    await world.call("POST", path, json=await world.asked())  # it counts the rows
+    await world.call("POST", path, json=await world.job_request())  # it counts the rows
     first_job = await world.submit()
     finish_seconds = seconds_to_finish(world, await world.job(first_job["id"]))
     young = await submit_refused(world, minutes=4)

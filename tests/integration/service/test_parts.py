@@ -29,8 +29,8 @@ class Stage:
     def __init__(self, folder: Path) -> None:
         self.state = StateFolder(folder)
         self.flag = folder / "flag"
-        self.said: list[str] = []
-        self.crew = PartRunner(self.state, self.said.append)
+        self.printed: list[str] = []
+        self.crew = PartRunner(self.state, self.printed.append)
 
     def part(self, program: str = SERVE, *, within: float = 20.0) -> StackPart:
         async def ready() -> bool:
@@ -61,8 +61,8 @@ async def test_a_part_that_dies_is_named_shown_and_started_again(stage: Stage) -
 
     await waiting.until(pid, lambda now: now not in (0, first))
 
-    assert "echo died (exit -9)" in stage.said[0]
-    assert "    hello" in stage.said[0]
+    assert "echo died (exit -9)" in stage.printed[0]
+    assert "    hello" in stage.printed[0]
 
 
 async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage) -> None:
@@ -86,7 +86,7 @@ async def test_a_part_that_does_not_come_up_at_once_is_tried_again(stage: Stage)
     new_pid = await waiting.until(ready, lambda pid: pid not in ("", str(first)))
 
     assert new_pid == str(stage.pid())
-    assert any("no luck this time" in story for story in stage.said)
+    assert any("no luck this time" in story for story in stage.printed)
 
 
 async def test_a_part_that_dies_again_and_again_is_given_up(stage: Stage) -> None:

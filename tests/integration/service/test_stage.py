@@ -19,7 +19,7 @@ from trainer.tiny import build
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the tiny model."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
@@ -27,9 +27,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def folder(model_folder: Path, tmp_path: Path) -> Path:
     """Return a copy of the tiny model."""
-    return make.copy_of(whole, tmp_path / "model")
+    return make.copy_of(model_folder, tmp_path / "model")
 
 
 @pytest.fixture

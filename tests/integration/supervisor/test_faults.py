@@ -48,7 +48,7 @@ async def test_saves_wait_out_a_blob_that_is_away_and_the_user_is_told_once(
         started_trouble.since,
         True,
     )
-    assert node.said.phase is NodePhase.RUNNING
+    assert node.last_heartbeat.phase is NodePhase.RUNNING
 
 
 async def test_a_stop_while_blob_is_away_is_committed_when_it_is_back(
@@ -60,7 +60,7 @@ async def test_a_stop_while_blob_is_away_is_committed_when_it_is_back(
     await scene.service.direct(node, STOP, number=1)
     await scene.until(lambda: not find_marked_processes(str(scene.folder / "one")))
     cable.mend()
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert scene.job.newest().step == 10
 
@@ -79,11 +79,11 @@ async def test_a_clock_that_is_hours_off_costs_no_step_and_shows_nowhere(
     newest = scene.job.newest()
     assert newest.step == 10
     assert abs(newest.committed_at - time.time()) < 60.0
-    assert node.said.eviction is not None
+    assert node.last_heartbeat.eviction is not None
     spans = [s for h in node.heartbeats for s in h.spans if s.name in {"join", "fetch_inputs"}]
     assert len(spans) == 2
     assert all(abs(at - time.time()) < 60.0 for s in spans for at in (s.started_at, s.ended_at))
-    assert jumps or abs(node.said.eviction.seen_at - time.time()) < 60.0
+    assert jumps or abs(node.last_heartbeat.eviction.seen_at - time.time()) < 60.0
 
 
 async def test_every_registration_says_by_which_clock_its_spans_are_dated(scene: Scene) -> None:
@@ -112,7 +112,7 @@ async def test_a_node_that_was_given_up_and_works_on_can_neither_commit_nor_over
     await scene.until(lambda: late.acknowledged)
     assert scene.job.head().checkpoints == ()
     await scene.service.direct(successor, STOP, number=2)
-    await scene.until(lambda: successor.has_said(NodePhase.STOPPED, 2))
+    await scene.until(lambda: successor.has_reported(NodePhase.STOPPED, 2))
 
     newest = scene.job.newest()
     assert (newest.generation, newest.step) == (2, 10)
@@ -130,12 +130,14 @@ async def test_a_trainer_killed_in_the_middle_of_a_save_tears_nothing(scene: Sce
     await scene.until(lambda: torn.exists() and scene.job.head().newest)
     for process in find_marked_processes(str(work_folder)):
         process.send_signal(signal.SIGKILL)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 1))
     assert [c.step for c in scene.job.head().checkpoints] == [10]
     assert not any("step-00000020" in name for name in scene.job.names())
     scene.modes["one"] = "train"
     generation = await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and node.said.step > 10)
+    await scene.until(
+        lambda: node.has_reported(NodePhase.RUNNING, 2) and node.last_heartbeat.step > 10
+    )
 
     assert generation.checkpoint is not None
     assert generation.checkpoint.step == 10
@@ -143,9 +145,9 @@ async def test_a_trainer_killed_in_the_middle_of_a_save_tears_nothing(scene: Sce
 
 async def test_a_port_that_somebody_took_blames_no_trainer(scene: Scene) -> None:
     node = await scene.run_one("no port")
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert "port 29500 was taken" in node.said.error
+    assert "port 29500 was taken" in node.last_heartbeat.error
 
 
 async def test_a_base_model_that_is_missing_in_blob_is_named_and_blames_no_trainer(
@@ -158,10 +160,10 @@ async def test_a_base_model_that_is_missing_in_blob_is_named_and_blames_no_train
         scene.job.grants, inputs={**scene.job.grants.inputs, path: missing_url}
     )
     node = await scene.run_one()
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert f"not-{name}" in node.said.error
-    assert "404" in node.said.error
+    assert f"not-{name}" in node.last_heartbeat.error
+    assert "404" in node.last_heartbeat.error
 
 
 def _troubles(node: ScriptedNode) -> list[Trouble]:
@@ -172,25 +174,25 @@ async def test_memory_that_ran_out_is_told_apart_from_other_errors(scene: Scene)
     scene.modes["one"] = "no memory"
     scene.job.processes_per_node = 2
     node = await scene.run_one()
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
-    heartbeat = node.said
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 1))
+    heartbeat = node.last_heartbeat
     scene.modes["one"] = "crash"
     await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 2))
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 2))
 
     assert heartbeat.out_of_memory
     first, second, *_ = heartbeat.error.splitlines()
     assert first.startswith("memory ran out on rank 1 with micro-batch 2: CUDA out of memory.")
     assert second.startswith("ranks [0, 1] ended without a result")
-    assert not node.said.out_of_memory
+    assert not node.last_heartbeat.out_of_memory
 
 
 async def test_what_a_run_without_a_second_try_has_saved_is_committed_however_long_it_takes(
     scene: Scene,
 ) -> None:
     node = await scene.run_one("wrong", limits=replace(QUICK, uploads_after_kill=0.0))
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 1))
 
-    assert node.said.non_retryable
-    assert node.said.error == "verification failed: the scale is wrong"
+    assert node.last_heartbeat.non_retryable
+    assert node.last_heartbeat.error == "verification failed: the scale is wrong"
     assert [c.step for c in scene.job.head().checkpoints] == [10]

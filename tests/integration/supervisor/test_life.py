@@ -59,13 +59,13 @@ async def test_a_noticed_eviction_loses_nothing(scene: Scene) -> None:
     order = ["one noticed", "one stopped 1", "one acknowledged"]
     assert sorted(order, key=service_log.index) == order
     assert scene.job.newest().committed_at > 0
-    assert node.said.phase is NodePhase.STOPPED
+    assert node.last_heartbeat.phase is NodePhase.STOPPED
 
 
 async def test_a_stale_generation_is_abandoned(scene: Scene) -> None:
     node, work_folder = await _training(scene)
     node.refusals.append((409, "stale_generation"))
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert scene.job.head().checkpoints == ()
     assert find_marked_processes(str(work_folder)) == []
@@ -85,7 +85,7 @@ async def test_a_token_that_ran_out_is_mended_by_registering_again(scene: Scene)
     node.refusals += [(401, "invalid_token"), (403, "invalid_token")]
     await scene.until(lambda: len(node.registrations) >= 2 and not node.refusals)
     await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert scene.job.newest().step == 10
 
@@ -106,7 +106,7 @@ async def test_a_node_that_hears_nothing_saves_at_its_stop_by(scene: Scene) -> N
     scene.service.down = True
     await scene.until(lambda: scene.job.head().newest)
     scene.service.down = False
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert [c.step for h in node.heartbeats for c in h.committed] == [10]
 
@@ -143,9 +143,9 @@ async def test_a_generation_that_head_does_not_name_is_not_started(scene: Scene)
     generation = scene.job.open(1, [node])
     scene.job.write_head(replace(scene.job.head(), generation=2))
     await scene.service.direct(node, DirectiveKind.START, generation)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert "HEAD belongs to generation 2" in node.said.error
+    assert "HEAD belongs to generation 2" in node.last_heartbeat.error
     assert not (work_folder / "gen-0001" / "logs").exists()
 
 
@@ -153,7 +153,7 @@ async def test_a_trainer_that_does_not_stop_in_time_is_killed(scene: Scene) -> N
     scene.modes["one"] = "stubborn"
     node, work_folder = await _training(scene, replace(QUICK, save=0.3))
     await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert find_marked_processes(str(work_folder)) == []
 
@@ -167,9 +167,9 @@ async def test_a_node_that_cannot_write_its_memory_starts_nothing_and_says_why(
     (work_folder / "node.json").unlink()
     (work_folder / "node.json").mkdir()  # as good as a full disk, also for root
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert "node.json could not be written" in node.said.error
+    assert "node.json could not be written" in node.last_heartbeat.error
     assert find_marked_processes(str(work_folder)) == []
 
 
@@ -178,9 +178,9 @@ async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_tr
 ) -> None:
     scene.service.grants = replace(scene.job.grants, job=_expired(scene))
     node = await scene.run_one(limits=replace(QUICK, outage=1.0))
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert "fresh grants" in node.said.error
+    assert "fresh grants" in node.last_heartbeat.error
 
 
 async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Scene) -> None:
@@ -189,7 +189,7 @@ async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Sce
     await scene.service.direct(node, STOP, number=1)
     await scene.until(lambda: len(node.registrations) > 1)
     scene.service.fresh = None
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert scene.job.newest().step == 10
 
@@ -212,7 +212,7 @@ async def test_a_generation_waits_for_a_store_that_is_away(scene: Scene) -> None
     away = replace(scene.job.grants, job="http://127.0.0.1:9/account/job?sig=none")
     scene.service.grants = away
     node = await scene.run_one()
-    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.RUNNING, 1))
     scene.service.fresh = scene.job.grants
     await scene.trains(node)
 
@@ -224,9 +224,11 @@ async def test_only_what_a_generation_needs_is_fetched_again(scene: Scene) -> No
     inputs = sorted((work_folder / "inputs").rglob("*.*"))
     before = [p.stat().st_ino for p in inputs]
     await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
     await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and scene.progress("one") > 10)
+    await scene.until(
+        lambda: node.has_reported(NodePhase.RUNNING, 2) and scene.progress("one") > 10
+    )
 
     assert [p.stat().st_ino for p in inputs] == before
     await scene.until(lambda: not scene.checkpoint_files("one"))
@@ -246,7 +248,7 @@ def _expired(scene: Scene) -> str:
 
 
 def _all_said(phase: NodePhase, generation: int, *nodes: ScriptedNode) -> bool:
-    return all(n.has_said(phase, generation) for n in nodes)
+    return all(n.has_reported(phase, generation) for n in nodes)
 
 
 def _measured(node: ScriptedNode) -> list[StepMetrics]:

@@ -23,8 +23,8 @@ async def test_while_it_boots_the_machine_is_let_go_as_soon_as_it_has_joined(sce
     scene.start(node)
     await scene.until(lambda: node.acknowledged)
 
-    assert node.said.phase is NodePhase.READY
-    assert node.said.eviction is not None
+    assert node.last_heartbeat.phase is NodePhase.READY
+    assert node.last_heartbeat.eviction is not None
 
 
 async def test_while_it_loads_nothing_is_waited_for(azurite: Azurite, scene: Scene) -> None:
@@ -39,8 +39,8 @@ async def test_while_it_loads_nothing_is_waited_for(azurite: Azurite, scene: Sce
         node.event, node.notice = "event-1", 30.0
         await scene.until(lambda: node.acknowledged, seconds=10.0)
 
-    assert node.has_said(NodePhase.STOPPED, 1)
-    assert node.said.error == ""
+    assert node.has_reported(NodePhase.STOPPED, 1)
+    assert node.last_heartbeat.error == ""
     assert scene.job.head().checkpoints == ()
     assert find_marked_processes(str(work_folder)) == []
 
@@ -55,7 +55,7 @@ async def test_while_it_saves_the_save_is_finished_and_committed(scene: Scene) -
     await scene.until(lambda: node.acknowledged)
 
     assert scene.job.newest().step == 10
-    assert node.has_said(NodePhase.STOPPED, 1)
+    assert node.has_reported(NodePhase.STOPPED, 1)
 
 
 async def test_in_the_last_step_the_model_is_committed_and_the_job_has_finished(
@@ -68,7 +68,7 @@ async def test_in_the_last_step_the_model_is_committed_and_the_job_has_finished(
     await scene.until(lambda: node.acknowledged)
 
     assert scene.job.head().model is not None
-    assert node.has_said(NodePhase.FINISHED, 1)
+    assert node.has_reported(NodePhase.FINISHED, 1)
 
 
 async def test_twice_in_one_epoch_each_time_it_goes_on_where_it_was(scene: Scene) -> None:
@@ -100,11 +100,11 @@ async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(
     messages = {t.message for h in node.heartbeats for t in h.troubles if t.kind == "notice"}
     assert len(messages) == 1
     assert "it would not be whole" in messages.pop()
-    assert node.has_said(NodePhase.STOPPED, 1)
+    assert node.has_reported(NodePhase.STOPPED, 1)
 
 
 async def _steps(scene: Scene, node: ScriptedNode, *, beyond: int) -> None:
-    await scene.until(lambda: node.heartbeats and node.said.step > beyond)
+    await scene.until(lambda: node.heartbeats and node.last_heartbeat.step > beyond)
 
 
 async def _let_go(scene: Scene, node: ScriptedNode) -> None:
@@ -157,7 +157,9 @@ async def test_a_node_whose_address_no_interface_has_says_so_and_is_not_blamed(
     node = scene.service.add("one", address="192.0.2.1")
     scene.start(node)
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert node.said.error.startswith("not started: no network interface of this machine has")
+    assert node.last_heartbeat.error.startswith(
+        "not started: no network interface of this machine has"
+    )
     assert node.registrations[0].network[0].startswith("fault=no network interface")

@@ -35,10 +35,10 @@ async def test_a_killed_supervisor_leaves_a_trainer_that_the_next_one_kills(scen
     second = await _start(scene, node, "train")
     await scene.until(lambda: len(node.registrations) == 2)
     assert find_marked_processes(str(work_folder)) == []
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert "restarted" in node.said.error
-    assert (node.said.epoch, scene.node("one").directive) == (2, 1)
+    assert "restarted" in node.last_heartbeat.error
+    assert (node.last_heartbeat.epoch, scene.node("one").directive) == (2, 1)
     await _terminate(second)
     service_log = scene.service.happened
     assert "one failed 1" not in service_log
@@ -51,11 +51,13 @@ async def test_a_terminated_supervisor_saves_commits_and_may_be_started_again(sc
     await scene.generation(node)
     await scene.trains(node)
     await _terminate(first)
-    newest, heartbeat = scene.job.head().newest, node.said
+    newest, heartbeat = scene.job.head().newest, node.last_heartbeat
     second = await _start(scene, node, "train")
     await scene.until(lambda: len(node.registrations) == 2)
     await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2) and node.said.step > 10)
+    await scene.until(
+        lambda: node.has_reported(NodePhase.RUNNING, 2) and node.last_heartbeat.step > 10
+    )
     await _terminate(second)
 
     assert newest is not None
@@ -113,7 +115,7 @@ async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless
             scene.job.write_head(before)
         proxy.mend()
         second = await _start(scene, node, "train")
-        await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+        await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
         after = scene.job.head()
         await _terminate(second)
 
@@ -123,7 +125,7 @@ async def test_what_lay_whole_when_the_supervisor_was_killed_is_committed_unless
     assert before.newest is not None
     assert after.newest is not None
     assert after.newest.step > before.newest.step
-    assert (node.said.epoch, after.newest.generation) == (2, 1)
+    assert (node.last_heartbeat.epoch, after.newest.generation) == (2, 1)
     assert "one failed 1" not in scene.service.happened
     steps = {m.step for h in node.heartbeats for m in h.metrics}
     assert steps >= set(range(1, after.newest.step + 1))  # what was measured, not told yet, as well
@@ -134,9 +136,9 @@ async def test_a_disk_without_room_for_the_base_model_is_called_by_its_name(scen
     node = scene.service.add("one")
     process = await _start(scene, node, "train", room=20_000)  # the base model has 35,000 bytes
     await scene.generation(node)
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert "larger local disk" in node.said.error
+    assert "larger local disk" in node.last_heartbeat.error
     await _terminate(process)
 
 
@@ -224,13 +226,13 @@ async def test_a_job_that_is_cancelled_saves_and_one_that_starts_again_begins_an
         "rk-1_0",
         "127.0.0.1",
     )
-    assert node.has_said(NodePhase.STOPPED, 1)
+    assert node.has_reported(NodePhase.STOPPED, 1)
     assert (newest := scene.job.head().newest)
     assert newest.step == 10
 
     second = await start(scene, "second")
     await scene.until(lambda: len(node.boots) == 2)
     await scene.generation(node, number=2)
-    await scene.until(lambda: node.has_said(NodePhase.RUNNING, 2))
+    await scene.until(lambda: node.has_reported(NodePhase.RUNNING, 2))
     second.terminate()
     assert await second.wait() == 0

@@ -75,12 +75,14 @@ async def test_ranks_print_where_the_logs_look_and_die_when_killed(
 
     listening: list[str] = []
 
-    async def said() -> list[str]:
+    async def read_tails() -> list[str]:
         return [logs.tail([rank]) for rank in world.ranks]
 
     process = await launcher.start(world, ("NCCL_ALGO=Ring",))
     try:
-        log_tails = await until(said, lambda tails: all("lo\n" in t and "of 2" in t for t in tails))
+        log_tails = await until(
+            read_tails, lambda tails: all("lo\n" in t and "of 2" in t for t in tails)
+        )
         listening += _listening(world.generation.master_port)
         sessions = {os.getsid(p.pid) for p in find_marked_processes(str(tmp_path))}
     finally:

@@ -288,12 +288,12 @@ async def delete(world: World, job: str, prefix: str) -> None:
 class StubbornStore(MemoryStore):
     """Takes one order, and then none until it is told to."""
 
-    left: int = 1
+    orders_left: int = 1
 
     async def set_tier(self, *order: Any) -> None:  # noqa: ANN401 - as the base class
-        if not self.left:
+        if not self.orders_left:
             raise StorageError("ServerBusy")
-        self.left -= 1
+        self.orders_left -= 1
         await super().set_tier(*order)
 
 
@@ -309,13 +309,13 @@ async def test_a_move_goes_on_where_it_was_and_says_once_that_it_is_late(world: 
         await make_moves(world).run_once()
         world.clock.advance(seconds=31)
     cooled = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
-    stubborn.left = 9
+    stubborn.orders_left = 9
     await carry_out(world)
 
     assert len(cooled) == 1
     cool_blobs = [b for b in await stubborn.list_stored(job, path) if b.tier is AccessTier.COOL]
     assert len(cool_blobs) == 3
-    assert 9 - stubborn.left == 2  # what was there already was not touched again
+    assert 9 - stubborn.orders_left == 2  # what was there already was not touched again
     assert await codes(world, job) == [
         "storage.tier_asked",
         "storage.tier_delayed",

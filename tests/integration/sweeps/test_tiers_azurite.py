@@ -41,12 +41,12 @@ class Killed(BaseException):
 class DyingStore(AzureBlobStore):
     """The process dies after so many orders."""
 
-    left = 1
+    orders_left = 1
 
     async def set_tier(self, *order: Any) -> None:  # noqa: ANN401 - as the base class
-        if not self.left:
+        if not self.orders_left:
             raise Killed
-        self.left -= 1
+        self.orders_left -= 1
         await super().set_tier(*order)
 
 
@@ -103,7 +103,7 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     with pytest.raises(Killed):
         await moves.run_once()
     blobs = await store.list_stored(job, PATH)
-    store.left = 10
+    store.orders_left = 10
     assert await moves.run_once() == 0  # the lease of the dead lies still
     clock.advance(seconds=10)
     while await moves.run_once():
@@ -111,14 +111,14 @@ async def test_a_model_goes_to_the_archive_and_comes_back_whole(
     inspection = await inspect_model(engine, store, job)
 
     assert sum(b.tier is AccessTier.ARCHIVE for b in blobs) == 1
-    assert store.left == 10 - 2  # nothing was ordered twice
+    assert store.orders_left == 10 - 2  # nothing was ordered twice
     assert {
         b.name.rpartition("/")[2]: b.tier for b in inspection.blobs if b.tier is AccessTier.HOT
     }.keys() == {"config.json", "manifest.json"}
     with pytest.raises(BlobArchived):
         await store.read(job, f"{PATH}/model-2.safetensors")
 
-    store.left = 10
+    store.orders_left = 10
     await request_move(engine, store, job, AccessTier.HOT, clock)
     while await moves.run_once():
         pass

@@ -49,7 +49,7 @@ class Machine:
     non_retryable: bool = False  # its data cannot be trained on
     unhealthy: bool = False  # one of its GPUs is broken
     boots_never: bool = False  # it cannot pull its image
-    left: bool = False  # the service has dismissed it
+    is_dismissed: bool = False  # the service has dismissed it
 
     @property
     def phase(self) -> NodePhase:
@@ -114,7 +114,7 @@ class Machine:
 
     async def _do(self, *steps: str) -> None:
         for step in steps:
-            if self.left:
+            if self.is_dismissed:
                 return
             if self.is_killed():
                 self.kill_supervisor()

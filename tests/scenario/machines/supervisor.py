@@ -181,7 +181,7 @@ class Supervisor:
                 self._salvage()
             case rules.LeaveAttempt():
                 self._request(StopRequest.ABANDON)
-                machine.left = True
+                machine.is_dismissed = True
             case rules.AbandonRun():
                 self._request(StopRequest.ABANDON)
             case rules.KillTrainer():
@@ -262,7 +262,7 @@ class Supervisor:
         run = self.run
         if run is None or not (run.launched or run.salvaged):
             return
-        for save in [s for s in self.machine.outbox.values() if s.whole and not s.sent]:
+        for save in [s for s in self.machine.outbox.values() if s.is_complete and not s.sent]:
             record = await self._send(save)
             if run.rank == 0:
                 run.committer.expect_commit(record)
@@ -351,5 +351,5 @@ class Supervisor:
 
     def _drop_torn(self) -> None:
         outbox = self.machine.outbox
-        for path in [path for path, save in outbox.items() if not save.whole]:
+        for path in [path for path, save in outbox.items() if not save.is_complete]:
             del outbox[path]

@@ -18,7 +18,7 @@ _MODEL_BYTES = 200 * 1024  # large enough to be moved to another storage tier
 
 @dataclass(eq=False)
 class PendingSave:
-    """One rank's part of a save in the outbox; ``whole`` once its record is written."""
+    """One rank's part of a save in the outbox; ``is_complete`` once its record is written."""
 
     path: str
     generation: Generation
@@ -26,7 +26,7 @@ class PendingSave:
     writers: int
     step: int
     kind: str
-    whole: bool = False
+    is_complete: bool = False
     sent: bool = False  # data and record are in Blob
 
     @property
@@ -92,7 +92,7 @@ class TrainerProcess:
         if isinstance(planned, NodePhase):
             self.die(planned)
         elif planned.path in self.outbox:
-            planned.whole = True
+            planned.is_complete = True
         else:
             self.outbox[planned.path] = planned
         return True

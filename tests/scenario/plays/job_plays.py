@@ -39,7 +39,7 @@ async def evicted(job: ScenarioJob) -> None:
 async def noticed(job: ScenarioJob) -> None:
     """Announce an eviction: all save and stop, and the next attempt finishes the job."""
     if "noticed" not in job.done and job.is_training(step=3):
-        job.mine()[0].announce_eviction()
+        job.own_machines()[0].announce_eviction()
         job.done.add("noticed")
     if "noticed" in job.done and "gone" not in job.done and len(job.attempts) > 1:
         job.done.add("gone")
@@ -49,9 +49,9 @@ async def noticed(job: ScenarioJob) -> None:
 async def restarted(job: ScenarioJob) -> None:
     """Kill a supervisor, which starts again; the attempt goes on with it."""
     if "restarted" not in job.done and job.is_training(step=3):
-        job.mine()[0].kill_supervisor()
+        job.own_machines()[0].kill_supervisor()
         job.done.add("restarted")
-    began_again = any(m.number >= 2 for m in job.mine()) or len(job.attempts) > 1
+    began_again = any(m.number >= 2 for m in job.own_machines()) or len(job.attempts) > 1
     job.finish() if "restarted" in job.done and began_again else job.train(3)
 
 
@@ -108,7 +108,7 @@ async def elastic(job: ScenarioJob) -> None:
             job.evict()
             job.done.add("evicted")
         return
-    machines = job.mine()
+    machines = job.own_machines()
     number = max((m.number for m in machines), default=0)
     if number >= 2:
         job.train(5)
@@ -120,7 +120,7 @@ async def elastic(job: ScenarioJob) -> None:
 async def non_retryable(job: ScenarioJob) -> None:
     """Let every trainer fail on its data."""
     job.train(2)
-    for machine in job.mine():
+    for machine in job.own_machines():
         machine.non_retryable = machine.step >= 2
 
 

@@ -107,7 +107,7 @@ class RandomLife:
     # --- events ---
 
     def _machine(self, job: ScenarioJob) -> Machine | None:
-        present = [m for m in job.machines.values() if not m.left]
+        present = [m for m in job.machines.values() if not m.is_dismissed]
         return self.dice.choice(present) if present else None
 
     async def evict(self, job: ScenarioJob) -> None:

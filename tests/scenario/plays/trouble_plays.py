@@ -118,9 +118,9 @@ async def unhealthy(job: ScenarioJob) -> None:
     """Break a GPU while it trains; the machine is deleted and replaced."""
     job.train(3)
     if "ill" not in job.done and job.is_training(step=3):
-        job.mine()[-1].unhealthy = True
+        job.own_machines()[-1].unhealthy = True
         job.done.add("ill")
-    went_on = any(m.number >= 2 for m in job.mine()) or len(job.attempts) > 1
+    went_on = any(m.number >= 2 for m in job.own_machines()) or len(job.attempts) > 1
     if "ill" in job.done and went_on:
         job.finish()
 

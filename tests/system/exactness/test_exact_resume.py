@@ -52,7 +52,7 @@ def bench(tmp_path_factory: pytest.TempPathFactory) -> Bench:
 
 
 @pytest.fixture(scope="module")
-def whole(bench: Bench) -> Outcome:
+def uninterrupted(bench: Bench) -> Outcome:
     """Full bf16 ZeRO-2, uninterrupted, started by torchrun: the resumes that follow are forked."""
     return run_world(prepare(bench.root / "whole", bench.spec, bench.inputs), real=True)
 
@@ -64,7 +64,7 @@ def stopped(bench: Bench) -> Outcome:
 
 
 def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_was(
-    bench: Bench, whole: Outcome, stopped: Outcome
+    bench: Bench, uninterrupted: Outcome, stopped: Outcome
 ) -> None:
     second = prepare(bench.root / "second", bench.spec, bench.inputs, resume=stopped)
     resumed = run_world(second, stop_at=stopped.step + 1, by_signal=True)
@@ -73,30 +73,30 @@ def test_a_run_stopped_twice_in_an_epoch_ends_bit_for_bit_like_one_that_never_wa
 
     assert [stopped.how, resumed.how, last.how] == ["stopped", "stopped", "finished"]
     assert stopped.step < resumed.step < last.step == 12
-    assert stopped.losses | resumed.losses | last.losses == whole.losses
-    assert last.metrics[12].valid_loss == whole.metrics[12].valid_loss is not None
-    assert last.parameters_sha256 == whole.parameters_sha256 != ""
-    assert whole.losses[12] < whole.losses[1] - 1.5
-    report = report_of(whole)
+    assert stopped.losses | resumed.losses | last.losses == uninterrupted.losses
+    assert last.metrics[12].valid_loss == uninterrupted.metrics[12].valid_loss is not None
+    assert last.parameters_sha256 == uninterrupted.parameters_sha256 != ""
+    assert uninterrupted.losses[12] < uninterrupted.losses[1] - 1.5
+    report = report_of(uninterrupted)
     assert report_of(last) == report
     assert (report.steps, report.samples) == (12, 96)
-    assert report.tokens == sum(m.tokens for m in whole.metrics.values())
+    assert report.tokens == sum(m.tokens for m in uninterrupted.metrics.values())
     assert report.validation is not None
-    assert report.validation.after == whole.metrics[12].valid_loss
+    assert report.validation.after == uninterrupted.metrics[12].valid_loss
     assert (report.validation.before or 0.0) > (report.validation.after or 0.0) + 1.0
-    assert report.parameters_sha256 == whole.parameters_sha256
+    assert report.parameters_sha256 == uninterrupted.parameters_sha256
 
 
 @pytest.mark.long
-def test_a_run_that_saves_often_is_the_same_run(bench: Bench, whole: Outcome) -> None:
+def test_a_run_that_saves_often_is_the_same_run(bench: Bench, uninterrupted: Outcome) -> None:
     spec = replace(bench.spec, checkpoint_seconds=0.01)
     often = run_world(prepare(bench.root / "often", spec, bench.inputs))
 
-    assert [s.kind for s in whole.saves] == ["final"]
+    assert [s.kind for s in uninterrupted.saves] == ["final"]
     assert {s.kind for s in often.saves} == {"periodic", "final"}
-    assert often.losses == whole.losses
-    assert often.metrics[12].valid_loss == whole.metrics[12].valid_loss
-    assert often.parameters_sha256 == whole.parameters_sha256 != ""
+    assert often.losses == uninterrupted.losses
+    assert often.metrics[12].valid_loss == uninterrupted.metrics[12].valid_loss
+    assert often.parameters_sha256 == uninterrupted.parameters_sha256 != ""
 
 
 @pytest.mark.long  # a minute and more; `make exactness` has it among its pairs as well

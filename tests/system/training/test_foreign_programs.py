@@ -20,6 +20,7 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
+from trainer.convert.open_parameters import FullParameters
 
 from tests.azurite import Azurite
 from tests.repository.sources import ROOT
@@ -29,7 +30,6 @@ from trainer.checkpoint.fragments import STATES
 from trainer.convert import dcp as to_dcp
 from trainer.convert import hf, universal
 from trainer.convert.source import find_checkpoint
-from trainer.convert.whole import FullParameters
 from trainer.engine.deepspeed_engine import parameter_groups
 from trainer.model.base_model import load_model
 
@@ -145,7 +145,7 @@ def test_a_hugging_face_folder_is_the_one_that_the_trainer_would_export(
     is_reward = save.spec.method == "reward"
     kind = AutoModelForSequenceClassification if is_reward else AutoModelForCausalLM
     folder.mkdir()
-    hf.write_hf(whole(save), save.spec, inputs / "models" / "tiny", folder, limit=300_000)
+    hf.write_hf(open_parameters(save), save.spec, inputs / "models" / "tiny", folder, limit=300_000)
 
     assert len(list(folder.glob("model-*.safetensors"))) > 1
     converted, exported = (kind.from_pretrained(f) for f in (folder, save.model))
@@ -165,7 +165,7 @@ def test_adapters_are_exported_by_themselves_as_peft_reads_them(
     saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
     save = saved[2, name]
-    hf.write_hf(whole(save), save.spec, inputs / "models" / "tiny", tmp_path)
+    hf.write_hf(open_parameters(save), save.spec, inputs / "models" / "tiny", tmp_path)
 
     converted, exported = tmp_path / "adapter", save.model / "adapter"
     file = "adapter_model.safetensors"
@@ -182,7 +182,7 @@ def test_torch_loads_a_module_and_its_optimizer_from_dcp(
     saved: Saves, inputs: Path, tmp_path: Path, name: str
 ) -> None:
     save = saved[2, name]
-    to_dcp.write_dcp(whole(save), save.spec, tmp_path / "dcp")
+    to_dcp.write_dcp(open_parameters(save), save.spec, tmp_path / "dcp")
     model, optimizer = plain(save, inputs)
     options = StateDictOptions(ignore_frozen_params=True)
     model_state, optimizer_state = get_state_dict(model, optimizer, options=options)
@@ -197,7 +197,7 @@ def test_torch_loads_a_module_and_its_optimizer_from_dcp(
         options=StateDictOptions(ignore_frozen_params=True, strict=False),
     )
 
-    source = whole(save)
+    source = open_parameters(save)
     trained = {n: p for n, p in model.named_parameters() if p.requires_grad}
     assert set(trained) == set(source.shapes)
     for parameter, tensor in trained.items():
@@ -218,7 +218,7 @@ def test_deepspeed_resumes_bit_for_bit_at_every_stage(saved: Saves, tmp_path: Pa
         root.mkdir()
         (root / "run").symlink_to(saved[2, run].container.parent)
         universal.write_universal(
-            whole(saved[2, source]), saved[2, source].spec, root / "universal"
+            open_parameters(saved[2, source]), saved[2, source].spec, root / "universal"
         )
 
     folders = [tmp_path / f"{source}-{run}" for source, run in pairs]
@@ -244,13 +244,13 @@ def test_a_checkpoint_is_converted_from_blob(
         url = azurite.container_sas(container.container_name, permissions="rl")
         convert = [sys.executable, "-m", "trainer.convert", "--to", "dcp", url]
         subprocess.run([*convert, str(tmp_path / "far")], check=True, capture_output=True)
-    to_dcp.write_dcp(whole(save), save.spec, tmp_path / "near")
+    to_dcp.write_dcp(open_parameters(save), save.spec, tmp_path / "near")
 
     assert contents(tmp_path / "far") == contents(tmp_path / "near") != {}
     assert [p.name for p in tmp_path.iterdir() if p.name.startswith(".")] == []
 
 
-def whole(save: Saved) -> FullParameters:
+def open_parameters(save: Saved) -> FullParameters:
     """Open the checkpoint in the way in which every conversion reads it."""
     source = find_checkpoint(str(save.container), Path("unused"))
     return FullParameters(source.folder, source.manifest)

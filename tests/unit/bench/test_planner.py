@@ -58,14 +58,14 @@ def write(folder: Path, *rows: dict[str, str]) -> Path:
     return path
 
 
-def one(folder: Path, row: dict[str, str]) -> PublishedRun:
+def published_run(folder: Path, row: dict[str, str]) -> PublishedRun:
     (point,), left_out = read(write(folder, row))
     assert left_out == []
     return point
 
 
 def test_a_row_becomes_the_question_that_the_planner_is_asked(tmp_path: Path) -> None:
-    point = one(tmp_path, FOUNDRY)
+    point = published_run(tmp_path, FOUNDRY)
 
     assert point.seconds == pytest.approx(2 * 6 * 2048 / 4600)
     assert (point.work.zero_stage, point.work.accumulation, point.nodes) == (3, 2, 1)
@@ -75,11 +75,11 @@ def test_a_row_becomes_the_question_that_the_planner_is_asked(tmp_path: Path) ->
 
 def test_memory_is_asked_for_one_gpu_of_those_that_were_summed(tmp_path: Path) -> None:
     sharded = {"method": "LoRA ZeRO-3", "parallel": "DeepSpeed ZeRO-3", "gpus": "4"}
-    point = one(tmp_path, QWEN | sharded | {"mem_gb": "100"})
+    point = published_run(tmp_path, QWEN | sharded | {"mem_gb": "100"})
 
     assert point.memory == 25e9
     assert point.work.zero_stage == 3
-    assert memories.predict(point).states < memories.predict(one(tmp_path, QWEN)).states
+    assert memories.predict(point).states < memories.predict(published_run(tmp_path, QWEN)).states
 
 
 @pytest.mark.parametrize(
@@ -112,7 +112,7 @@ def test_flops_are_turned_into_time_by_the_formula_that_is_named(tmp_path: Path)
     row = FOUNDRY | {"tokens_s_gpu": "", "tflops_gpu": "150", "flops_basis": "HFU(96Bslh^2)"}
     flops = 96 * 32 * 4096**2 * (1 + 2048 / (6 * 4096) + 50368 / (16 * 32 * 4096))
 
-    assert one(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * flops / 150e12)
+    assert published_run(tmp_path, row).seconds == pytest.approx(2 * 6 * 2048 * flops / 150e12)
 
 
 def test_what_waits_for_the_network_is_refused_and_counted(tmp_path: Path) -> None:
@@ -130,10 +130,10 @@ def test_a_stack_fitted_to_what_its_own_coefficients_say_says_the_same(tmp_path:
     rows = [FOUNDRY | {"seq": seq, "micro_batch": rows} for seq, rows in shapes]
     points = []
     for row in rows:
-        point = one(tmp_path, row)
+        point = published_run(tmp_path, row)
         tokens = point.work.accumulation * point.work.micro_tokens
         tokens_per_second = tokens / predict(point, STACKS["foundry"]).seconds
-        points.append(one(tmp_path, row | {"tokens_s_gpu": str(tokens_per_second)}))
+        points.append(published_run(tmp_path, row | {"tokens_s_gpu": str(tokens_per_second)}))
 
     assert (errors.by(points, fitted("foundry", points)).mape or 0.0) < 2
 
@@ -142,10 +142,10 @@ def test_two_measured_points_teach_what_a_machine_is_slower_by(tmp_path: Path) -
     """Calibrate with three runs that each took 1.5 times the predicted time."""
     points = []
     for seq in ("1024", "2048", "4096"):
-        point = one(tmp_path, FOUNDRY | {"seq": seq})
+        point = published_run(tmp_path, FOUNDRY | {"seq": seq})
         tokens = point.work.accumulation * point.work.micro_tokens
         slower = tokens / (1.5 * predict(point, LLM_FOUNDRY).seconds)
-        points.append(one(tmp_path, FOUNDRY | {"seq": seq, "tokens_s_gpu": str(slower)}))
+        points.append(published_run(tmp_path, FOUNDRY | {"seq": seq, "tokens_s_gpu": str(slower)}))
 
     calibrated = errors.after_calibration(points)
 

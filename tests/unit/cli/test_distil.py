@@ -30,7 +30,7 @@ def reply(text: str, ended: str = "stop") -> TeacherReply:
     return TeacherReply(text=text, ended=ended, prompt_tokens=7, completion_tokens=3)
 
 
-def said(row: dict[str, Any]) -> list[str]:
+def answers_of(row: dict[str, Any]) -> list[str]:
     """Return the answers of a row, best first."""
     names = ("preferred_output", "non_preferred_output")
     answers = row.get("ranked_outputs") or [row[name] for name in names]
@@ -129,7 +129,7 @@ def test_the_best_answer_is_preferred_to_the_worst_and_a_ranking_has_one_for_eac
     kinds = (RowKind.PREFERENCE, RowKind.RANKING)
     rows = [row for kind in kinds for row in build_rows(kind, PROMPT, graded, exact=False)]
 
-    assert [said(row) for row in rows] == [["a", "c"], ["a", "b", "c"]]
+    assert [answers_of(row) for row in rows] == [["a", "c"], ["a", "b", "c"]]
 
 
 @pytest.mark.parametrize(

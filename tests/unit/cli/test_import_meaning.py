@@ -41,7 +41,7 @@ def left_out(row: dict[str, Any], kind: RowFormat) -> str:
     return str(skipped.value)
 
 
-def ours(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
+def accepted_row(row: dict[str, Any], kind: RowFormat) -> dict[str, Any]:
     """Convert the row, check that the service accepts it and return it."""
     converted = convert_row(row, kind).row
     assert isinstance(check_line(json.dumps(converted).encode(), None), DatasetRow)
@@ -137,7 +137,7 @@ def test_a_prompt_is_never_replaced_by_another_one() -> None:
     alike = {"prompt": "2 + 2?", "chosen": [call, SAID], "rejected": [call, WORSE]}
 
     assert "not what both answers begin with" in left_out(row, RowFormat.PREFERENCE)
-    assert ours(alike, RowFormat.PREFERENCE)["input"]["messages"] == [ASKED, call]
+    assert accepted_row(alike, RowFormat.PREFERENCE)["input"]["messages"] == [ASKED, call]
 
 
 @pytest.mark.parametrize(
@@ -151,7 +151,7 @@ def test_a_prompt_is_never_replaced_by_another_one() -> None:
 def test_pairs_in_the_forms_of_other_programs_are_carried_over(row: dict[str, Any]) -> None:
     outputs = {"preferred_output": [SAID], "non_preferred_output": [WORSE]}
 
-    assert ours(row, RowFormat.PREFERENCE) == {"input": {"messages": [ASKED]}} | outputs
+    assert accepted_row(row, RowFormat.PREFERENCE) == {"input": {"messages": [ASKED]}} | outputs
 
 
 def test_answers_that_differ_in_what_the_user_says_are_left_out() -> None:
@@ -165,7 +165,7 @@ OFF = ["weight", "loss", "train", "training", "trainable", "learn", "loss_weight
 
 @pytest.mark.parametrize("name", OFF)
 def test_every_flag_that_switches_a_turn_off_becomes_its_weight(name: str) -> None:
-    converted = ours(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
+    converted = accepted_row(talk(USER, BAD | {name: 0}, USER, GOOD), RowFormat.SHAREGPT)
 
     assert [m.get("weight") for m in converted["messages"]] == [None, 0, None, None]
 
@@ -183,7 +183,7 @@ def test_a_user_turn_that_was_to_be_learnt_is_counted() -> None:
 
 def test_of_a_prompt_with_answers_the_completion_alone_is_learnt() -> None:
     row = {"prompt": [ASKED, WORSE, ASKED], "completion": [SAID]}
-    converted = ours(row, RowFormat.PROMPT_COMPLETION)
+    converted = accepted_row(row, RowFormat.PROMPT_COMPLETION)
 
     assert [m.get("weight") for m in converted["messages"]] == [None, 0, None, None]
 
@@ -191,7 +191,7 @@ def test_of_a_prompt_with_answers_the_completion_alone_is_learnt() -> None:
 @pytest.mark.parametrize(("row", "kind"), SINGLE)
 @pytest.mark.parametrize("name", ["system", "system_prompt", "system_message"])
 def test_a_system_message_has_many_names(row: dict[str, Any], kind: RowFormat, name: str) -> None:
-    converted = ours(row | {name: "Add."}, kind)
+    converted = accepted_row(row | {name: "Add."}, kind)
 
     assert converted["messages"][0] == {"role": "system", "content": "Add."}
     assert "`system` is no text" in left_out(row | {"system": ["Add."]}, kind)
@@ -201,7 +201,7 @@ def test_a_system_message_has_many_names(row: dict[str, Any], kind: RowFormat, n
 def test_two_calls_get_their_results_in_order() -> None:
     calls = {"from": "function_call", "value": '[{"name": "f"}, {"name": "g", "arguments": "{}"}]'}
     results = [{"from": "observation", "value": value} for value in ("1", "2")]
-    _, call, first, second, _ = ours(talk(USER, calls, *results, GOOD), RowFormat.SHAREGPT)[
+    _, call, first, second, _ = accepted_row(talk(USER, calls, *results, GOOD), RowFormat.SHAREGPT)[
         "messages"
     ]
 
@@ -221,14 +221,14 @@ def test_calls_in_every_form_become_tool_calls() -> None:
     for form in forms:
         messages = [ASKED, {"role": "assistant", "content": None} | form]
         row = {"prompt": messages[:1], "completion": messages[1:], "functions": tools}
-        converted = ours(row, RowFormat.PROMPT_COMPLETION)
+        converted = accepted_row(row, RowFormat.PROMPT_COMPLETION)
         assert converted["messages"][1]["tool_calls"][0]["function"] == expected
         assert converted["tools"] == [{"type": "function", "function": tools[0]}]
 
 
 @pytest.mark.parametrize("name", ["reasoning_content", "reasoning", "thinking"])
 def test_reasoning_is_carried_over(name: str) -> None:
-    converted = ours(talk(USER, GOOD | {name: "Two and two."}), RowFormat.SHAREGPT)
+    converted = accepted_row(talk(USER, GOOD | {name: "Two and two."}), RowFormat.SHAREGPT)
 
     assert converted["messages"][1] == SAID | {"reasoning_content": "Two and two."}
 

@@ -50,7 +50,7 @@ CLUSTER = replace(SET, engine=Engine.AZUREML)
 
 
 @pytest.fixture
-def both(clock: Clock) -> Engines:
+def two_engines(clock: Clock) -> Engines:
     return Engines(scale_sets=FakeCloud(now=clock), azureml=FakeCloud(now=clock))
 
 
@@ -62,48 +62,50 @@ async def create_both(cloud: Engines, clock: Clock) -> None:
     clock.advance(seconds=600)
 
 
-async def test_each_is_made_and_found_by_its_own_engine(both: Engines, clock: Clock) -> None:
-    await create_both(both, clock)
+async def test_each_is_made_and_found_by_its_own_engine(two_engines: Engines, clock: Clock) -> None:
+    await create_both(two_engines, clock)
 
-    assert [s.name for s in await cloud_of_pool(both, SET.pool).list_owned()] == ["rk-set"]
-    assert [s.name for s in await both.cloud_of_pool(CLUSTER.pool).list_owned()] == ["rk-cluster"]
-    assert (await both.get("rk-cluster")).engine is Engine.AZUREML
-    await both.delete("rk-cluster")
+    assert [s.name for s in await cloud_of_pool(two_engines, SET.pool).list_owned()] == ["rk-set"]
+    assert [s.name for s in await two_engines.cloud_of_pool(CLUSTER.pool).list_owned()] == [
+        "rk-cluster"
+    ]
+    assert (await two_engines.get("rk-cluster")).engine is Engine.AZUREML
+    await two_engines.delete("rk-cluster")
     clock.advance(seconds=600)
     with pytest.raises(ScaleSetNotFound):
-        await both.get("rk-cluster")
+        await two_engines.get("rk-cluster")
 
 
 async def test_a_workspace_that_does_not_answer_hides_no_scale_set(
-    both: Engines, clock: Clock
+    two_engines: Engines, clock: Clock
 ) -> None:
-    await create_both(both, clock)
-    assert isinstance(both.azureml, FakeCloud)
-    both.azureml.fail_next.append(CloudError("the workspace is gone"))
+    await create_both(two_engines, clock)
+    assert isinstance(two_engines.azureml, FakeCloud)
+    two_engines.azureml.fail_next.append(CloudError("the workspace is gone"))
 
-    listed = await both.list_owned()
+    listed = await two_engines.list_owned()
 
     assert [s.name for s in listed] == ["rk-set"]
     assert unlisted_reason(listed) == "the workspace is gone"
-    assert unlisted_reason(await both.list_owned()) == ""
+    assert unlisted_reason(await two_engines.list_owned()) == ""
 
 
 async def test_scale_sets_that_cannot_be_listed_are_not_taken_for_none(
-    both: Engines, clock: Clock
+    two_engines: Engines, clock: Clock
 ) -> None:
-    await create_both(both, clock)
-    assert isinstance(both.scale_sets, FakeCloud)
-    both.scale_sets.fail_next.append(CloudError("throttled"))
+    await create_both(two_engines, clock)
+    assert isinstance(two_engines.scale_sets, FakeCloud)
+    two_engines.scale_sets.fail_next.append(CloudError("throttled"))
 
     with pytest.raises(CloudError):
-        await both.list_owned()
+        await two_engines.list_owned()
 
 
 async def test_a_scale_set_is_seen_to_be_gone_though_the_workspace_does_not_answer(
-    both: Engines,
+    two_engines: Engines,
 ) -> None:
-    assert isinstance(both.azureml, FakeCloud)
-    both.azureml.fail_next.append(CloudError("the workspace is gone"))
+    assert isinstance(two_engines.azureml, FakeCloud)
+    two_engines.azureml.fail_next.append(CloudError("the workspace is gone"))
 
     with pytest.raises(ScaleSetNotFound):
-        await cloud_of_pool(both, SET.pool).get("rk-set")
+        await cloud_of_pool(two_engines, SET.pool).get("rk-set")

@@ -252,34 +252,38 @@ def test_a_refusal_is_told_with_azures_own_words() -> None:
     assert message == "Azure had no room: AllocationFailed: no room."
 
 
-def one(attempt_: AttemptFacts, **changes: object) -> AttemptFacts:
+def one_machine(attempt_: AttemptFacts, **changes: object) -> AttemptFacts:
     return replace(attempt_, instance_count=1, **changes)  # type: ignore[arg-type]  # a table's rows
 
 
 ONE_MACHINE: dict[str, JobFacts] = {
-    f"1 machine of {WHERE} is about to be asked for, to start.": job(QUEUED, one(attempt(PENDING))),
-    "Azure has given 1 machine in westus3; it has not joined yet.": job(
-        QUEUED, one(attempt(STARTING))
+    f"1 machine of {WHERE} is about to be asked for, to start.": job(
+        QUEUED, one_machine(attempt(PENDING))
     ),
-    "The machine has joined; it is about to start.": job(QUEUED, one(attempt(STARTING), joined=1)),
+    "Azure has given 1 machine in westus3; it has not joined yet.": job(
+        QUEUED, one_machine(attempt(STARTING))
+    ),
+    "The machine has joined; it is about to start.": job(
+        QUEUED, one_machine(attempt(STARTING), joined=1)
+    ),
     f"1 machine of {WHERE} loads model and data.": job(
-        QUEUED, one(attempt(STARTING), joined=1, generation=1)
+        QUEUED, one_machine(attempt(STARTING), joined=1, generation=1)
     ),
     "A member is gone; training is being stopped, to go on from step 40.": trained(
-        RUNNING, one(attempt(ACTIVE, halt_kind=STOP, halt_reason="a member is gone"))
+        RUNNING, one_machine(attempt(ACTIVE, halt_kind=STOP, halt_reason="a member is gone"))
     ),
     f"A node was silent in westus3, so its machine is given up. {NEXT} is asked for next, to "
     "go on from step 40.": trained(
-        RUNNING, one(over(Outcome.UNRESPONSIVE, reason="a node was silent"))
+        RUNNING, one_machine(over(Outcome.UNRESPONSIVE, reason="a node was silent"))
     ),
     "Cancel was asked for: its machine is stopped and deleted.": trained(
-        RUNNING, one(attempt(ACTIVE, **GOING)), cancel_requested=True
+        RUNNING, one_machine(attempt(ACTIVE, **GOING)), cancel_requested=True
     ),
     "Pause was asked for: it saves a checkpoint and then lets its machine go.": trained(
-        RUNNING, one(attempt(ACTIVE, **GOING)), pause_requested=True
+        RUNNING, one_machine(attempt(ACTIVE, **GOING)), pause_requested=True
     ),
     "Cancelled by the user after step 50. Its machine is being deleted.": trained(
-        CANCELLED, one(over(Outcome.CANCELLED))
+        CANCELLED, one_machine(over(Outcome.CANCELLED))
     ),
 }
 

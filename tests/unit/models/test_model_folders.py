@@ -21,7 +21,7 @@ NORM, EMBEDDING = "model.norm.weight", "model.embed_tokens.weight"
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the tiny model and return its folder."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
@@ -29,9 +29,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def folder(model_folder: Path, tmp_path: Path) -> Path:
     """Return a copy of the tiny model's folder that a test may break."""
-    return make.copy_of(whole, tmp_path / "model")
+    return make.copy_of(model_folder, tmp_path / "model")
 
 
 def refusal(folder: Path) -> str:
@@ -52,8 +52,8 @@ def having(**tensors: torch.Tensor) -> Callable[[Weights], Weights]:
     return lambda weights: weights | {n.replace("__", "."): t for n, t in tensors.items()}
 
 
-def test_of_a_whole_model_sharded_or_not_nothing_is_said(whole: Path, folder: Path) -> None:
-    report = check_model(whole)
+def test_of_a_whole_model_sharded_or_not_nothing_is_said(model_folder: Path, folder: Path) -> None:
+    report = check_model(model_folder)
 
     assert (report.faults, report.warnings) == ([], [])
 

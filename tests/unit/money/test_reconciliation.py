@@ -25,11 +25,13 @@ SUNDAY = MONDAY - timedelta(days=1)
 TOLD = BilledPeriod(MONDAY, MONDAY)  # Tuesday is not whole, and of Sunday nobody asked
 
 
-def ours(amount: str, hours: str = "2", day: date = MONDAY, attempt: str = "att-1") -> MeteredDay:
+def metered_day(
+    amount: str, hours: str = "2", day: date = MONDAY, attempt: str = "att-1"
+) -> MeteredDay:
     return MeteredDay(day=day, attempt_id=attempt, hours=Decimal(hours), amount=Decimal(amount))
 
 
-def theirs(
+def billed_day(
     amount: str,
     quantity: str = "2",
     category: str = MACHINES,
@@ -54,21 +56,23 @@ def why(reconciliation: BillReconciliation) -> str:
 
 
 def test_what_agrees_needs_no_word_and_several_rows_are_one_sum() -> None:
-    reconciliation = reconcile([ours("16")], [theirs("16")], TOLD)
+    reconciliation = reconcile([metered_day("16")], [billed_day("16")], TOLD)
 
     assert reconciliation.total == ReconciliationLine(
         metered=Decimal(16), billed=Decimal(16), differences=()
     )
     assert reconciliation.period == TOLD
 
-    rows = [theirs("1", "0.5"), theirs("2", "0.25"), theirs("4", category="Storage")]
-    assert merge_rows(rows) == [theirs("3", "0.75"), theirs("4", category="Storage")]
+    rows = [billed_day("1", "0.5"), billed_day("2", "0.25"), billed_day("4", category="Storage")]
+    assert merge_rows(rows) == [billed_day("3", "0.75"), billed_day("4", category="Storage")]
 
 
 def test_disks_network_and_other_meters_are_no_machines() -> None:
-    other_meters = [theirs(*row) for row in (("1", "9", "Storage"), ("2", "9", "Bandwidth"))]
+    other_meters = [billed_day(*row) for row in (("1", "9", "Storage"), ("2", "9", "Bandwidth"))]
     reconciliation = reconcile(
-        [ours("16")], [theirs("16"), *other_meters, theirs("3", "1", "Key Vault")], TOLD
+        [metered_day("16")],
+        [billed_day("16"), *other_meters, billed_day("3", "1", "Key Vault")],
+        TOLD,
     )
 
     assert causes(reconciliation.total) == {
@@ -80,9 +84,9 @@ def test_disks_network_and_other_meters_are_no_machines() -> None:
 
 
 def test_meters_that_run_longer_and_hours_that_cost_more_are_told_apart() -> None:
-    longer = reconcile([ours("16", "2")], [theirs("20", "2.5")], TOLD)
-    dearer = reconcile([ours("16", "2")], [theirs("18", "2")], TOLD)
-    reconciliation = reconcile([ours("16", "2")], [theirs("22.50", "2.5")], TOLD)
+    longer = reconcile([metered_day("16", "2")], [billed_day("20", "2.5")], TOLD)
+    dearer = reconcile([metered_day("16", "2")], [billed_day("18", "2")], TOLD)
+    reconciliation = reconcile([metered_day("16", "2")], [billed_day("22.50", "2.5")], TOLD)
 
     assert causes(longer.total) == {DifferenceCause.TIME: 4}
     assert "Azure billed 30 machine-minutes more" in why(longer)
@@ -92,20 +96,22 @@ def test_meters_that_run_longer_and_hours_that_cost_more_are_told_apart() -> Non
         DifferenceCause.TIME: Decimal("4.5"),
         DifferenceCause.PRICE: 2,
     }
-    never = reconcile([ours("16", "2")], [], TOLD)
+    never = reconcile([metered_day("16", "2")], [], TOLD)
     assert causes(never.total) == {DifferenceCause.TIME: -16}
     assert "Azure billed 120 machine-minutes fewer" in why(never)
 
 
 def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
-    reconciliation = reconcile([ours("16", day=TUESDAY)], [theirs("4", "0.5", day=TUESDAY)], TOLD)
-    never = reconcile([ours("16")], [], None)
+    reconciliation = reconcile(
+        [metered_day("16", day=TUESDAY)], [billed_day("4", "0.5", day=TUESDAY)], TOLD
+    )
+    never = reconcile([metered_day("16")], [], None)
 
     assert causes(reconciliation.total) == {DifferenceCause.DELAY: -12}
     assert "$12.00 is from days whose bill is not complete yet (after 2026-11-16)" in why(
         reconciliation
     )
-    before = reconcile([ours("16", day=SUNDAY)], [], TOLD)
+    before = reconcile([metered_day("16", day=SUNDAY)], [], TOLD)
     assert causes(before.total) == {DifferenceCause.DELAY: -16}
     assert "not asked for (before 2026-11-16)" in why(before)
     assert never.period is None
@@ -116,8 +122,8 @@ def test_days_that_azure_has_not_told_in_full_are_not_judged() -> None:
 def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause() -> None:
     days = [(f"att-{n}", MONDAY) for n in range(4)]
     reconciliation = reconcile(
-        [ours("16", attempt=name, day=day) for name, day in days],
-        [theirs("16.005", attempt=name, day=day) for name, day in days],
+        [metered_day("16", attempt=name, day=day) for name, day in days],
+        [billed_day("16.005", attempt=name, day=day) for name, day in days],
         TOLD,
     )
 
@@ -125,9 +131,11 @@ def test_a_cent_an_attempt_and_day_is_rounding_or_counts_with_the_largest_cause(
     assert {len(line.differences) for line in reconciliation.attempts.values()} == {1}
     assert "$0.02 is rounding: at most a cent" in why(reconciliation)
 
-    alone = reconcile([ours("16")], [theirs("16.004")], TOLD)
-    beside = reconcile([ours("16")], [theirs("16.004"), theirs("3", category="Storage")], TOLD)
-    dust = reconcile([ours("16")], [theirs("16.00000001")], TOLD)
+    alone = reconcile([metered_day("16")], [billed_day("16.004")], TOLD)
+    beside = reconcile(
+        [metered_day("16")], [billed_day("16.004"), billed_day("3", category="Storage")], TOLD
+    )
+    dust = reconcile([metered_day("16")], [billed_day("16.00000001")], TOLD)
     assert causes(alone.total) == {DifferenceCause.ROUNDING: Decimal("0.004")}
     assert "Less than a cent is rounding" in why(alone)
     assert causes(beside.total) == {DifferenceCause.DISKS: Decimal("3.004")}
@@ -150,14 +158,13 @@ def test_a_day_is_told_a_day_after_its_end_if_azure_was_asked_of_it(
 
 
 def test_minutes_never_contradict_the_dollars_beside_them() -> None:
-    longer_but_cheap = ours("10", "1"), theirs("20", "11")  # 10 hours, $18.18
-    shorter_but_dear = ours("100", "2", attempt="att-2"), theirs("50", "1", attempt="att-2")
-    (long, cheap), (short, dear) = longer_but_cheap, shorter_but_dear
-    reconciliation = reconcile([long, short], [cheap, dear], TOLD)
+    # The first is longer but cheap (10 hours, $18.18), the second shorter but dear.
+    metered = [metered_day("10", "1"), metered_day("100", "2", attempt="att-2")]
+    billed = [billed_day("20", "11"), billed_day("50", "1", attempt="att-2")]
+    reconciliation = reconcile(metered, billed, TOLD)
 
-    assert (
-        causes(reconciliation.total)[DifferenceCause.TIME] < 0
-    )  # though the hours together are longer
+    # Though the hours together are longer.
+    assert causes(reconciliation.total)[DifferenceCause.TIME] < 0
     assert "more time for some machines and less for others" in why(reconciliation)
     assert "machine-minutes" not in why(reconciliation)
 

@@ -61,8 +61,8 @@ class Frozen(MemoryStore):
         return await self.world.store.commit(container, name, parts, if_match=if_match)
 
 
-async def test_a_late_completion_cannot_change_the_file_of_another(heard: World) -> None:
-    world = heard
+async def test_a_late_completion_cannot_change_the_file_of_another(listening_world: World) -> None:
+    world = listening_world
     upload, part_ids = await upload_halves(world)
     frozen = Frozen(
         world.store._containers,

@@ -88,8 +88,8 @@ async def test_a_client_that_lost_its_answers_finds_what_came_and_goes_on(world:
     )
 
 
-async def test_concurrent_parts_and_completions_make_one_file(heard: World) -> None:
-    world = heard
+async def test_concurrent_parts_and_completions_make_one_file(listening_world: World) -> None:
+    world = listening_world
     rows = DATASET.split(b"\n")
     chunks = [row + b"\n" for row in rows[:-1]] + rows[-1:]
     upload = await begin_upload(world)

@@ -70,7 +70,7 @@ class Face:
         self.process.terminate()
         return await asyncio.wait_for(self.process.wait(), TIMEOUT)
 
-    def said(self, level: str) -> list[dict[str, Any]]:
+    def lines_at(self, level: str) -> list[dict[str, Any]]:
         """Its lines of this level."""
         return [line for line in self.lines if line["level"] == level]
 
@@ -167,11 +167,11 @@ async def test_long_polls_are_answered_at_once_by_a_drain(world: World, database
     assert [a.json()["id"] for a in responses[1:]] == [job_id, job_id]
     assert all(a.headers["connection"] == "close" for a in responses), "the next is another's"
     assert (status, elapsed < AT_ONCE) == (0, True), elapsed
-    assert api.said("error") == api.said("warning") == []
+    assert api.lines_at("error") == api.lines_at("warning") == []
 
 
 @asynccontextmanager
-async def held(world: World, job_id: str) -> AsyncIterator[None]:
+async def lock_job(world: World, job_id: str) -> AsyncIterator[None]:
     """Who would change this job waits."""
     async with world.engine.begin() as conn:
         await conn.execute(text("select from jobs where id = :id for update"), {"id": job_id})
@@ -188,7 +188,7 @@ async def test_requests_that_outlast_the_drain_are_retryable(
     async with (
         face(database_url, **drain) as api,
         httpx.AsyncClient(base_url=api.url) as http,
-        held(world, job_id),
+        lock_job(world, job_id),
     ):
         cancelling = Asked(http, "POST", cancel, world.key)
         await waiting.until(lambda: blocked(world.engine), bool)
@@ -199,8 +199,8 @@ async def test_requests_that_outlast_the_drain_are_retryable(
     assert response.json()["error"]["code"] == "service_unavailable"
     assert response.headers["retry-after"] == "5"
     assert response.headers["x-request-id"].startswith("req-")
-    assert api.said("error") == []
-    (line,) = api.said("warning")
+    assert api.lines_at("error") == []
+    (line,) = api.lines_at("warning")
     assert (line["event"], line["unanswered"], line["half_answered"]) == ("api.cut_off", 1, 0)
     assert (await world.job(job_id))["status"] != "cancelled"
 

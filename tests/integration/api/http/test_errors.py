@@ -121,7 +121,7 @@ async def test_a_database_that_goes_is_no_fault_of_the_body(world: World) -> Non
         raise OperationalError(None, None, OSError("the server closed the connection"))
 
     key = await world.other_key()
-    body = await world.asked()
+    body = await world.job_request()
     event.listen(world.engine.sync_engine, "before_cursor_execute", lose_connection)
     try:
         response = await world.http.post(

@@ -47,26 +47,29 @@ async def test_a_new_job_is_shown_as_it_is_read(world: World) -> None:
     assert submitted.json()["version"] == 2
 
 
-async def test_what_was_read_lately_is_not_read_again_for_another_question(heard: World) -> None:
-    file = await heard.upload()
-    await send_job(heard, file)
-    with statements(heard) as queries:
-        response = await send_job(heard, file, hyperparameters={"n_epochs": 2})
+async def test_what_was_read_lately_is_not_read_again_for_another_question(
+    listening_world: World,
+) -> None:
+    file = await listening_world.upload()
+    await send_job(listening_world, file)
+    with statements(listening_world) as queries:
+        response = await send_job(listening_world, file, hyperparameters={"n_epochs": 2})
 
     assert response.json()["hyperparameters"]["n_epochs"] == 2
     assert not any("mean_tokens" in query for query in queries)
 
 
-async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) -> None:
-    file, second_file = await heard.upload(), await heard.upload()
-    project = (await send_job(heard, second_file)).json()["organization_id"]
-    await send_job(heard, file, infrastructure={"nodes": 7, "budget": {"amount": 0.01}})  # refused
-    async with heard.engine.begin() as conn:
+async def test_a_file_that_another_replica_deleted_is_not_taken(listening_world: World) -> None:
+    file, second_file = await listening_world.upload(), await listening_world.upload()
+    project = (await send_job(listening_world, second_file)).json()["organization_id"]
+    refused = {"nodes": 7, "budget": {"amount": 0.01}}
+    await send_job(listening_world, file, infrastructure=refused)
+    async with listening_world.engine.begin() as conn:
         await file_rows.lock(conn, project, file)
-        await file_rows.mark_deleted(conn, file, heard.clock())
+        await file_rows.mark_deleted(conn, file, listening_world.clock())
 
-    response = await send_job(heard, file)
-    second_response = await send_job(heard, second_file, validation_file=file)
+    response = await send_job(listening_world, file)
+    second_response = await send_job(listening_world, second_file, validation_file=file)
 
     fault = {"code": "file_not_found", "param": "training_file", "type": "invalid_request_error"}
     upload = f"no file {file}. Upload it with POST /v1/files first."
@@ -75,12 +78,12 @@ async def test_a_file_that_another_replica_deleted_is_not_taken(heard: World) ->
     assert second_response.json()["error"]["message"] == f"validation_file: {upload}"
 
 
-async def test_a_model_that_is_unreadable_since_is_planned_with(heard: World) -> None:
-    file = await heard.upload()
-    first = await send_job(heard, file)
-    for name in await heard.store.list_containers("base-"):
-        await heard.store.delete(name.name, "HEAD")
-    second = await send_job(heard, file)
+async def test_a_model_that_is_unreadable_since_is_planned_with(listening_world: World) -> None:
+    file = await listening_world.upload()
+    first = await send_job(listening_world, file)
+    for name in await listening_world.store.list_containers("base-"):
+        await listening_world.store.delete(name.name, "HEAD")
+    second = await send_job(listening_world, file)
 
     assert (first.status_code, second.status_code) == (200, 200)
     assert first.json()["plan"] == second.json()["plan"]

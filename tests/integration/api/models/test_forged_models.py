@@ -63,7 +63,7 @@ async def test_a_forged_model_with_its_manifest_and_head_is_not_served_and_not_b
     await world.tick(3)
 
     model_files = await world.call("GET", f"{JOBS}/{job['id']}/model")
-    body = await world.asked() | {"model": job["id"]}
+    body = await world.job_request() | {"model": job["id"]}
     submitted = await world.call("POST", JOBS, json=body)
 
     assert f"Blob {path}/{MANIFEST}" in await check_refusal(model_files)
@@ -100,7 +100,7 @@ async def test_a_file_that_was_restored_is_served_though_its_etag_is_new(world: 
 
 
 async def test_rows_that_are_not_those_that_were_uploaded_are_not_trained_on(world: World) -> None:
-    body = await world.asked()
+    body = await world.job_request()
     data, _ = await world.store.read("files", body["training_file"])
     await world.store.write("files", body["training_file"], data.replace(b"a", b"b", 1))
     job = (await world.call("POST", JOBS, json=body)).json()

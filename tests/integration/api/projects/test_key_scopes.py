@@ -114,7 +114,7 @@ async def test_no_route_shows_a_thing_of_another_project_to_any_kind_of_key(worl
     job = (await world.submit())["id"]
     await boot(world, job)
     (attempt,) = await world.attempts_of(job)
-    body = await world.asked()
+    body = await world.job_request()
     plan = (await world.call("POST", "/v1/fine_tuning/plans", json=body)).json()["id"]
     upload_body = {
         "filename": "a.jsonl",
@@ -162,11 +162,13 @@ async def test_a_key_shows_its_creator_and_its_expiry(world: World) -> None:
     assert listed_keys["a"]["last_used_at"] == int(world.clock().timestamp())
 
 
-async def test_a_key_that_a_replica_has_just_seen_expires_to_the_second(heard: World) -> None:
-    reader = replace(heard, key=await make_key(heard, Scope.READ, seconds=5))
+async def test_a_key_that_a_replica_has_just_seen_expires_to_the_second(
+    listening_world: World,
+) -> None:
+    reader = replace(listening_world, key=await make_key(listening_world, Scope.READ, seconds=5))
     assert outcome(await reader.call("GET", "/v1/files")) == "done"
 
-    heard.clock.advance(seconds=5)
+    listening_world.clock.advance(seconds=5)
     response = await reader.call("GET", "/v1/files")
 
     assert outcome(response) == "expired_api_key"
@@ -203,13 +205,13 @@ async def id_of(world: World, name: str) -> str:
 
 
 @pytest.fixture
-async def theirs(world: World) -> World:
+async def other_project(world: World) -> World:
     """Return the world with a key of the project `others` that is no operator's."""
     return replace(world, key=await world.other_key())
 
 
-async def test_an_operator_has_jobs_in_another_project(world: World, theirs: World) -> None:
-    job = (await theirs.submit())["id"]
+async def test_an_operator_has_jobs_in_another_project(world: World, other_project: World) -> None:
+    job = (await other_project.submit())["id"]
     path = f"{JOBS}/{job}"
 
     for project in ("others", await id_of(world, "others")):
@@ -222,26 +224,28 @@ async def test_an_operator_has_jobs_in_another_project(world: World, theirs: Wor
         reply = await world.call("POST", f"{path}/{verb}", headers=of("others"))
         assert reply.status_code == 200, verb
     await world.tick(2)
-    body = {"model": MODEL, "training_file": await theirs.upload()}
+    body = {"model": MODEL, "training_file": await other_project.upload()}
     created_job = (await world.call("POST", JOBS, json=body, headers=of("others"))).json()
 
-    assert (await theirs.job(job))["status"] == "cancelled"
-    assert (await theirs.job(created_job["id"]))["organization_id"] == await id_of(world, "others")
+    assert (await other_project.job(job))["status"] == "cancelled"
+    assert (await other_project.job(created_job["id"]))["organization_id"] == await id_of(
+        world, "others"
+    )
     assert error(await world.call("POST", f"{path}/cancel")) == (404, "job_not_found")
 
 
 async def test_events_name_the_key_and_whether_it_is_an_operators(
-    world: World, theirs: World
+    world: World, other_project: World
 ) -> None:
-    path = f"{JOBS}/{(await theirs.submit())['id']}"
+    path = f"{JOBS}/{(await other_project.submit())['id']}"
     terms = {"infrastructure": {"budget": {"amount": "100"}}}
-    await theirs.call("PATCH", path, json=terms)
+    await other_project.call("PATCH", path, json=terms)
     await world.call("PATCH", path, json={"metadata": {"seen": "yes"}}, headers=of("others"))
-    await theirs.call("POST", f"{path}/pause")
-    await theirs.call("POST", f"{path}/resume")
+    await other_project.call("POST", f"{path}/pause")
+    await other_project.call("POST", f"{path}/resume")
     await world.call("POST", f"{path}/cancel", headers=of("others"))
 
-    events = (await theirs.call("GET", f"{path}/events?limit=100")).json()["data"]
+    events = (await other_project.call("GET", f"{path}/events?limit=100")).json()["data"]
     requests = [e for e in reversed(events) if e["code"].endswith(("_requested", ".changed"))]
     assert [e["message"] for e in requests] == [
         "Changed: budget to 100",
@@ -252,46 +256,48 @@ async def test_events_name_the_key_and_whether_it_is_an_operators(
     ]
     keys = [e["data"]["api_key_id"] for e in requests]
     (own_rows,), (operators,) = {keys[0], *keys[2:4]}, {keys[1], keys[4]}
-    listed_keys = (await theirs.call("GET", "/v1/api_keys")).json()["data"]
+    listed_keys = (await other_project.call("GET", "/v1/api_keys")).json()["data"]
     assert own_rows in {key["id"] for key in listed_keys}
     assert operators not in {key["id"] for key in listed_keys}
 
 
-async def test_another_key_is_refused_in_other_projects(world: World, theirs: World) -> None:
+async def test_another_key_is_refused_in_other_projects(world: World, other_project: World) -> None:
     job = (await world.submit())["id"]
-    other_job = (await theirs.submit())["id"]
+    other_job = (await other_project.submit())["id"]
 
     for project in ("tests", await id_of(world, "tests"), "nobodys"):  # what exists is not told
         for job_id, verb in product((job, other_job), ("cancel", "pause", "resume")):
-            response = await theirs.call("POST", f"{JOBS}/{job_id}/{verb}", headers=of(project))
+            response = await other_project.call(
+                "POST", f"{JOBS}/{job_id}/{verb}", headers=of(project)
+            )
             assert error(response) == (403, "mismatched_project")
             assert "OPENAI_PROJECT_ID" in response.json()["error"]["message"]
     for project in ("others", await id_of(world, "others"), ""):
-        response = await theirs.call("GET", f"{JOBS}/{other_job}", headers=of(project))
+        response = await other_project.call("GET", f"{JOBS}/{other_job}", headers=of(project))
         assert response.status_code == 200
 
     assert (await world.job(job))["status_reason"]["code"] == "validating"
 
 
-async def test_without_operators_no_key_acts_in_another(world: World, theirs: World) -> None:
-    job = (await theirs.submit())["id"]
+async def test_without_operators_no_key_acts_in_another(world: World, other_project: World) -> None:
+    job = (await other_project.submit())["id"]
     async with world.beside(operator_project="") as replica:
         response = await replica.call("POST", f"{JOBS}/{job}/cancel", headers=of("others"))
 
     assert error(response) == (403, "mismatched_project")
 
 
-async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World) -> None:
-    other_project = replace(heard, key=await heard.other_key())
+async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(listening_world: World) -> None:
+    other_project = replace(listening_world, key=await listening_world.other_key())
     path = f"{JOBS}/{(await other_project.submit())['id']}"
-    own_path = f"{JOBS}/{(await heard.submit())['id']}"
+    own_path = f"{JOBS}/{(await listening_world.submit())['id']}"
 
     for _ in range(2):
-        operator_response = await heard.call("GET", path, headers=of("others"))
-        own_response = await heard.call("GET", path)
+        operator_response = await listening_world.call("GET", path, headers=of("others"))
+        own_response = await listening_world.call("GET", path)
         mismatched = await other_project.call("GET", path, headers=of("tests"))
         other_own = await other_project.call("GET", path)
-        response = await heard.call("GET", own_path, headers=of("others"))
+        response = await listening_world.call("GET", own_path, headers=of("others"))
         statuses = [
             a.status_code
             for a in (operator_response, own_response, mismatched, other_own, response)
@@ -300,25 +306,27 @@ async def test_a_kept_answer_is_of_the_project_that_it_was_asked_in(heard: World
 
 
 async def test_what_an_operator_does_in_another_project_is_logged(
-    world: World, theirs: World, caplog: pytest.LogCaptureFixture
+    world: World, other_project: World, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO)
-    path = f"{JOBS}/{(await theirs.submit())['id']}/pause"
+    path = f"{JOBS}/{(await other_project.submit())['id']}/pause"
     (key,) = (await world.call("GET", "/v1/api_keys")).json()["data"]
 
     await world.call("POST", path, headers=of("others") | {"x-request-id": "req-night"})
     await world.call("GET", JOBS, headers=of("tests"))  # the operators' own
-    await theirs.call("GET", JOBS, headers=of("others"))
+    await other_project.call("GET", JOBS, headers=of("others"))
 
     (record,) = [vars(r) for r in caplog.records if r.getMessage() == "operator.acts"]
     assert (record["key"], record["project"]) == (key["id"], await id_of(world, "others"))
     assert (record["method"], record["path"], record["request_id"]) == ("POST", path, "req-night")
 
 
-async def test_operators_see_projects_without_machines_too(world: World, theirs: World) -> None:
+async def test_operators_see_projects_without_machines_too(
+    world: World, other_project: World
+) -> None:
     world.clock.advance(seconds=1)
     await world.other_key("idle")
-    job = (await theirs.submit())["id"]
+    job = (await other_project.submit())["id"]
 
     first = (await world.call("GET", f"{PROJECTS}?limit=2")).json()
     next_page = (await world.call("GET", f"{PROJECTS}?after={first['last_id']}")).json()

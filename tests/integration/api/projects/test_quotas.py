@@ -37,7 +37,7 @@ async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> Non
     await set_limits(world, live_jobs=2)
     first = await world.submit()
     await world.submit()
-    body = await world.asked()
+    body = await world.job_request()
     refusal = await world.call("POST", JOBS, json=body)
     await world.call("POST", f"{JOBS}/{first['id']}/cancel")
     await world.tick(3)
@@ -49,7 +49,7 @@ async def test_a_project_has_so_many_jobs_that_are_not_over(world: World) -> Non
 
 async def test_requests_at_the_same_time_do_not_share_the_last_place(world: World) -> None:
     await set_limits(world, live_jobs=3, keys=4, files=4)
-    request = await world.asked()
+    request = await world.job_request()
     bodies = [request | {"seed": seed} for seed in range(6)]
     jobs = [world.call("POST", JOBS, json=body) for body in bodies]
     keys = [world.call("POST", "/v1/api_keys", json={"name": f"{n}"}) for n in range(6)]
@@ -65,7 +65,7 @@ async def test_requests_at_the_same_time_do_not_share_the_last_place(world: Worl
 async def test_a_job_that_was_created_already_needs_no_new_place(world: World) -> None:
     await set_limits(world, live_jobs=1)
     headers = {"idempotency-key": "once"}
-    body = await world.asked()
+    body = await world.job_request()
     first = await world.call("POST", JOBS, json=body, headers=headers)
     second = await world.call("POST", JOBS, json=body, headers=headers)
 
@@ -141,7 +141,7 @@ async def test_the_operator_sees_what_a_project_has_and_may_have(world: World) -
 
 
 async def test_nothing_may_be_added_where_the_limit_is_zero(world: World) -> None:
-    request = await world.asked()
+    request = await world.job_request()
     file = {"files": {"file": ("a", DATASET)}}
     requests: dict[str, tuple[str, dict[str, Any]]] = {
         "live_jobs": (JOBS, {"json": request}),

@@ -145,7 +145,7 @@ PLANS = "/v1/fine_tuning/plans"
 
 async def plan_job(world: World, **fields: Any) -> tuple[dict[str, Any], dict[str, Any]]:  # noqa: ANN401
     """Return a request, and the plan of it."""
-    body = await world.asked() | fields
+    body = await world.job_request() | fields
     response = await world.call("POST", PLANS, json=body)
     assert response.status_code == 200, response.text
     plan: dict[str, Any] = response.json()

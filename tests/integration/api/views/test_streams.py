@@ -126,9 +126,9 @@ Stream = AsyncIterator[tuple[str, Json]]
 
 
 @pytest.fixture
-def app(heard: World) -> FastAPI:
+def app(listening_world: World) -> FastAPI:
     """Answers from changes that are at most a hundredth of a second apart."""
-    return make_app(replace(heard.parts, live_interval=timedelta(milliseconds=10)))
+    return make_app(replace(listening_world.parts, live_interval=timedelta(milliseconds=10)))
 
 
 @pytest.fixture
@@ -177,59 +177,61 @@ async def until_version(stream: Stream, version: int) -> Json:
     raise AssertionError("the stream has ended")
 
 
-async def test_every_page_of_a_project_is_sent_a_job_that_changed(heard: World, url: str) -> None:
-    job = str((await heard.submit())["id"])
+async def test_every_page_of_a_project_is_sent_a_job_that_changed(
+    listening_world: World, url: str
+) -> None:
+    job = str((await listening_world.submit())["id"])
     async with (
-        open_stream(url, heard.key) as first_stream,
-        open_stream(url, heard.key) as second_stream,
+        open_stream(url, listening_world.key) as first_stream,
+        open_stream(url, listening_world.key) as second_stream,
     ):
         first = [(await anext(first_stream))[1], (await anext(second_stream))[1]]
-        version = await change_metadata(heard, job, "new")
+        version = await change_metadata(listening_world, job, "new")
         views = [
             await until_version(first_stream, version),
             await until_version(second_stream, version),
         ]
 
-    jobs = (await heard.call("GET", JOBS)).json()["data"]
+    jobs = (await listening_world.call("GET", JOBS)).json()["data"]
     assert [message["type"] for message in first] == ["ready", "ready"]
     assert first[0]["data"]["resumed"] is False
     assert views[0] == views[1] == jobs[0]
 
 
-async def test_a_heartbeat_with_steps_reaches_the_page(heard: World, url: str) -> None:
-    job = str((await heard.submit())["id"])
-    nodes = await boot(heard, job)
-    number = await train(heard, nodes, step=1)
-    async with open_stream(url, heard.key) as stream:
+async def test_a_heartbeat_with_steps_reaches_the_page(listening_world: World, url: str) -> None:
+    job = str((await listening_world.submit())["id"])
+    nodes = await boot(listening_world, job)
+    number = await train(listening_world, nodes, step=1)
+    async with open_stream(url, listening_world.key) as stream:
         await anext(stream)
         await nodes[0].say(NodePhase.RUNNING, number, step=9, metrics=(metrics(9),))
         async for _, message in stream:
             if message["data"]["progress"]["step"] == 9:
                 break
 
-    assert (await heard.job(job))["progress"]["step"] == 9
+    assert (await listening_world.job(job))["progress"]["step"] == 9
 
 
-async def test_nothing_of_another_project_is_sent(heard: World, url: str) -> None:
-    own_job = str((await heard.submit())["id"])
+async def test_nothing_of_another_project_is_sent(listening_world: World, url: str) -> None:
+    own_job = str((await listening_world.submit())["id"])
     async with (
-        open_stream(url, await heard.other_key()) as other_stream,
-        open_stream(url, heard.key) as own_stream,
+        open_stream(url, await listening_world.other_key()) as other_stream,
+        open_stream(url, listening_world.key) as own_stream,
     ):
         await anext(other_stream)
         await anext(own_stream)
-        await until_version(own_stream, await change_metadata(heard, own_job, "secret"))
+        await until_version(own_stream, await change_metadata(listening_world, own_job, "secret"))
         with pytest.raises(TimeoutError):
             await asyncio.wait_for(anext(other_stream), 0.2)
 
 
-async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> None:
-    job = str((await heard.submit())["id"])
-    async with open_stream(url, heard.key) as stream:
+async def test_a_stream_resumes_after_its_last_event(listening_world: World, url: str) -> None:
+    job = str((await listening_world.submit())["id"])
+    async with open_stream(url, listening_world.key) as stream:
         name, _ = await anext(stream)
-    version = await change_metadata(heard, job, "missed")
+    version = await change_metadata(listening_world, job, "missed")
 
-    async with open_stream(url, heard.key, **{"last-event-id": name}) as stream:
+    async with open_stream(url, listening_world.key, **{"last-event-id": name}) as stream:
         ready = (await anext(stream))[1]
         view = await until_version(stream, version)
 
@@ -237,35 +239,35 @@ async def test_a_stream_resumes_after_its_last_event(heard: World, url: str) -> 
     assert view["metadata"] == {"note": "missed"}
 
 
-async def test_changes_whose_notice_was_lost_are_found(heard: World, url: str) -> None:
-    job = str((await heard.submit())["id"])
-    async with open_stream(url, heard.key) as stream:
+async def test_changes_whose_notice_was_lost_are_found(listening_world: World, url: str) -> None:
+    job = str((await listening_world.submit())["id"])
+    async with open_stream(url, listening_world.key) as stream:
         await anext(stream)
-        heard.listener.is_connected = False
-        version = await change_metadata(heard, job, "quiet")
+        listening_world.listener.is_connected = False
+        version = await change_metadata(listening_world, job, "quiet")
         view = await until_version(stream, version)
 
     assert view["metadata"] == {"note": "quiet"}
 
 
-async def test_streams_end_with_the_process(heard: World, app: FastAPI, url: str) -> None:
+async def test_streams_end_with_the_process(listening_world: World, app: FastAPI, url: str) -> None:
     lists = app.state.live_lists
 
     async def reads() -> bool:
         return lists._reader is not None
 
-    async with open_stream(url, heard.key) as stream:
+    async with open_stream(url, listening_world.key) as stream:
         await anext(stream)
         assert await reads()
     await waiting.until(reads, lambda readers: not readers, interval=0.01)
-    async with open_stream(url, heard.key) as stream:
+    async with open_stream(url, listening_world.key) as stream:
         await anext(stream)
         app.state.parts.drain.begin_drain()
         assert [message async for message in stream] == []
 
 
-async def test_streams_of_one_job_read_it_once_for_all(heard: World, url: str) -> None:
-    job = str((await heard.submit())["id"])
+async def test_streams_of_one_job_read_it_once_for_all(listening_world: World, url: str) -> None:
+    job = str((await listening_world.submit())["id"])
     statements: list[str] = []
 
     def note(*arguments: Any) -> None:  # noqa: ANN401 - SQLAlchemy's
@@ -274,14 +276,15 @@ async def test_streams_of_one_job_read_it_once_for_all(heard: World, url: str) -
     path = f"{JOBS}/{job}/stream"
     async with AsyncExitStack() as stack:
         pages = [
-            await stack.enter_async_context(open_stream(url, heard.key, path)) for _ in range(5)
+            await stack.enter_async_context(open_stream(url, listening_world.key, path))
+            for _ in range(5)
         ]
         for page in pages:
             await anext(page)
-        event.listen(heard.engine.sync_engine, "before_cursor_execute", note)
-        version = await change_metadata(heard, job, "new")
+        event.listen(listening_world.engine.sync_engine, "before_cursor_execute", note)
+        version = await change_metadata(listening_world, job, "new")
         views = [await until_version(page, version) for page in pages]
-        event.remove(heard.engine.sync_engine, "before_cursor_execute", note)
+        event.remove(listening_world.engine.sync_engine, "before_cursor_execute", note)
 
     assert all(view == views[0] for view in views)
     assert sum("left join lateral" in statement for statement in statements) <= 3

@@ -20,11 +20,11 @@ from tests.world import World
 async def lived(world: World, job: str) -> datetime:
     """Record an attempt of two hours from 23:00 three days ago; return the midnight within it."""
     midnight = datetime.combine(world.clock().date(), time(), UTC) - timedelta(days=2)
-    await held(world, job, 1, 2)
+    await record_attempt(world, job, 1, 2)
     return midnight
 
 
-async def held(world: World, job: str, number: int, hours: float) -> None:
+async def record_attempt(world: World, job: str, number: int, hours: float) -> None:
     """Record a one-machine attempt of this number: from 23:00 three days ago, at $8 an hour."""
     midnight = datetime.combine(world.clock().date(), time(), UTC) - timedelta(days=2)
     started_at, name = midnight - timedelta(hours=1), f"att-{number}"
@@ -147,7 +147,7 @@ async def test_a_day_is_one_of_utc_in_every_session(world: World) -> None:
 async def test_attempts_come_page_by_page_those_first_that_differ_most(shell: Shell) -> None:
     job = await submit(shell)
     for number, hours in enumerate((1, 3, 2), start=1):
-        await held(shell.world, job, number, hours)
+        await record_attempt(shell.world, job, number, hours)
     path = "/v1/organization/costs/reconciliation?limit=2"
 
     first = (await shell.world.call("GET", path)).json()
@@ -217,7 +217,7 @@ async def two_projects(world: World, job: str) -> None:
 
     The refused job never had any machines.
     """
-    await held(world, job, 1, 2)
+    await record_attempt(world, job, 1, 2)
     now, started_at = world.clock(), world.clock() - timedelta(hours=3)
     async with world.engine.begin() as conn:
         await add_job(conn, started_at, id="theirs")

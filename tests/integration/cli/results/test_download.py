@@ -25,7 +25,7 @@ async def job(shell: Shell) -> str:
     return str((await make_model(shell.world, FILES))["id"])
 
 
-def held(folder: Path) -> dict[str, bytes]:
+def contents(folder: Path) -> dict[str, bytes]:
     return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
@@ -33,7 +33,7 @@ async def test_a_model_is_downloaded_whole_and_once(shell: Shell, job: str, fold
     first = await shell.run("download", job, str(folder), "--json")
     repeated = await shell.run("download", job, str(folder), "--json")
 
-    assert held(folder) == FILES
+    assert contents(folder) == FILES
     assert {f["outcome"] for f in first.json["files"]} == {"downloaded"}
     assert {f["outcome"] for f in repeated.json["files"]} == {"already present"}
 
@@ -46,7 +46,7 @@ async def test_a_download_begins_anew_where_a_gateway_sends_the_whole_file(
 
     result = await shell.run("download", job, str(folder))
 
-    assert (result.code, held(folder)) == (0, FILES)
+    assert (result.code, contents(folder)) == (0, FILES)
 
 
 async def test_a_download_goes_on_where_it_broke_off(shell: Shell, job: str, folder: Path) -> None:
@@ -62,7 +62,7 @@ async def test_a_download_goes_on_where_it_broke_off(shell: Shell, job: str, fol
     assert (response.status_code, response.content) == (206, FILES["model.safetensors"][100_000:])
     assert response.headers["content-range"] == "bytes 100000-255999/256000"
     assert result.code == 0
-    assert held(folder) == FILES
+    assert contents(folder) == FILES
 
 
 async def test_what_arrives_changed_gets_no_name(shell: Shell, job: str, folder: Path) -> None:
@@ -74,7 +74,7 @@ async def test_what_arrives_changed_gets_no_name(shell: Shell, job: str, folder:
     assert result.code == 1
     assert "checksum" in result.err
     assert mended.code == 0
-    assert held(folder) == FILES
+    assert contents(folder) == FILES
 
 
 async def test_a_file_of_the_same_size_but_other_content_is_replaced(
@@ -84,7 +84,7 @@ async def test_a_file_of_the_same_size_but_other_content_is_replaced(
 
     await shell.run("download", job, str(folder))
 
-    assert held(folder) == FILES
+    assert contents(folder) == FILES
 
 
 async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder: Path) -> None:
@@ -94,7 +94,7 @@ async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder
 
     assert refusal.code != 0
     assert "holds the model of job ftjob-first" in refusal.err
-    assert sorted(held(folder)) == ["report.json"]
+    assert sorted(contents(folder)) == ["report.json"]
 
 
 @pytest.fixture

@@ -149,7 +149,7 @@ async def waits(inside: Inside) -> bool:
 
 
 @pytest.fixture
-async def one(tmp_path: Path) -> AsyncIterator[Inside]:
+async def single_vm(tmp_path: Path) -> AsyncIterator[Inside]:
     async with emulator_inside(tmp_path, Clock()) as view:
         (await view.arm.put(SET, json=scale_set(1))).raise_for_status()
         await view.pass_time(5)
@@ -178,16 +178,18 @@ async def announce(azure: Inside, kind: str, **members: object) -> httpx.Respons
 
 
 @pytest.mark.parametrize(("kind", "notice"), [("Freeze", 900), ("Reboot", 900), ("Redeploy", 600)])
-async def test_an_event_is_announced_started_and_gone(one: Inside, kind: str, notice: int) -> None:
-    before = (await document(one))["DocumentIncarnation"]
-    announced = (await announce(one, kind)).json()
-    documents = [await document(one)]
-    await one.pass_time(notice - 1)
-    documents.append(await document(one))
-    await one.pass_time(1)
-    documents.append(await document(one))
-    await one.pass_time(10)
-    documents.append(await document(one))
+async def test_an_event_is_announced_started_and_gone(
+    single_vm: Inside, kind: str, notice: int
+) -> None:
+    before = (await document(single_vm))["DocumentIncarnation"]
+    announced = (await announce(single_vm, kind)).json()
+    documents = [await document(single_vm)]
+    await single_vm.pass_time(notice - 1)
+    documents.append(await document(single_vm))
+    await single_vm.pass_time(1)
+    documents.append(await document(single_vm))
+    await single_vm.pass_time(10)
+    documents.append(await document(single_vm))
     statuses = [[e["EventStatus"] for e in d["Events"]] for d in documents]
     incarnations = [d["DocumentIncarnation"] for d in documents]
 
@@ -196,58 +198,60 @@ async def test_an_event_is_announced_started_and_gone(one: Inside, kind: str, no
     assert documents[0]["Events"][0]["NotBefore"].endswith(" GMT")
     assert documents[2]["Events"][0]["NotBefore"] == ""
     assert before < incarnations[0] == incarnations[1] < incarnations[2] < incarnations[3]
-    assert len(list(one.fabric.instances())) == 1
+    assert len(list(single_vm.fabric.instances())) == 1
 
 
-async def test_a_vm_that_agrees_is_not_waited_for(one: Inside) -> None:
-    event = (await announce(one, "Reboot")).json()
-    agreed = await agree(one, event["EventId"])
-    repeated = await agree(one, event["EventId"])
-    unknown_event = await agree(one, "00000000-0000-0000-0000-000000000000")
-    await one.pass_time(5)
+async def test_a_vm_that_agrees_is_not_waited_for(single_vm: Inside) -> None:
+    event = (await announce(single_vm, "Reboot")).json()
+    agreed = await agree(single_vm, event["EventId"])
+    repeated = await agree(single_vm, event["EventId"])
+    unknown_event = await agree(single_vm, "00000000-0000-0000-0000-000000000000")
+    await single_vm.pass_time(5)
 
     assert (agreed, repeated, unknown_event) == (200, 200, 400)
-    assert (await document(one))["Events"] == []
+    assert (await document(single_vm))["Events"] == []
 
 
 async def test_an_event_that_is_called_off_while_the_vm_agrees_stays_called_off(
-    one: Inside,
+    single_vm: Inside,
 ) -> None:
-    event = (await announce(one, "Reboot")).json()
+    event = (await announce(single_vm, "Reboot")).json()
 
     async def slow_body() -> AsyncIterator[bytes]:
         content = json.dumps({"StartRequests": [{"EventId": event["EventId"]}]}).encode()
         yield content[:10]
-        await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+        await single_vm.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
         yield content[10:]
 
-    response = await one.metadata.post(_events_url(one), headers=TOLD, content=slow_body())
+    response = await single_vm.metadata.post(
+        _events_url(single_vm), headers=TOLD, content=slow_body()
+    )
 
     assert response.status_code == 400
-    assert (await document(one))["Events"] == []
+    assert (await document(single_vm))["Events"] == []
 
 
-async def test_what_is_announced_can_be_called_off_an_eviction_too(one: Inside) -> None:
-    await announce(one, "Redeploy")
+async def test_what_is_announced_can_be_called_off_an_eviction_too(single_vm: Inside) -> None:
+    await announce(single_vm, "Redeploy")
     body = {"scale_set": "rk-1", "instance_id": "0"}
-    (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
-    announced = await document(one)
-    response = await one.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
-    after = await document(one)
-    await one.pass_time(1000, step=100)
+    (await single_vm.metadata.post("/_emulator/evict", json=body)).raise_for_status()
+    announced = await document(single_vm)
+    response = await single_vm.metadata.delete("/_emulator/events", params={"vm": "rk-1_0"})
+    after = await document(single_vm)
+    await single_vm.pass_time(1000, step=100)
 
     assert {e["EventType"] for e in announced["Events"]} == {"Redeploy", "Preempt"}
     assert response.json() == {"called_off": 2}
     assert after["Events"] == []
     assert after["DocumentIncarnation"] > announced["DocumentIncarnation"]
-    assert len(list(one.fabric.instances())) == 1
+    assert len(list(single_vm.fabric.instances())) == 1
 
 
-async def test_older_versions_of_the_document_know_less(one: Inside) -> None:
+async def test_older_versions_of_the_document_know_less(single_vm: Inside) -> None:
     body = {"scale_set": "rk-1", "instance_id": "0"}
-    (await one.metadata.post("/_emulator/evict", json=body)).raise_for_status()
+    (await single_vm.metadata.post("/_emulator/evict", json=body)).raise_for_status()
     by_version = {
-        version: (await document(one, version))["Events"]
+        version: (await document(single_vm, version))["Events"]
         for version in ("2017-08-01", "2017-11-01", "2019-04-01", "2019-08-01", "2020-07-01")
     }
 

@@ -71,8 +71,8 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
     job, before, newest = scene.job.container.container_name, saved(scene, 10), saved(scene, 20)
     damage(scene, newest.path)
     node = await scene.run_one()
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-    broken = node.said.broken
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
+    broken = node.last_heartbeat.broken
     fault = await findings.find_fault(store, job, newest)
     await heads.fence(store, job, 1, {newest.path})
     second = await scene.generation(node, number=2)
@@ -83,7 +83,7 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
     assert fault == CheckpointFault(file=file, reason=reason)
     assert second.checkpoint == before
     assert await findings.find_fault(store, job, before) is None
-    assert node.said.broken is None
+    assert node.last_heartbeat.broken is None
 
 
 async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_the_service(
@@ -91,8 +91,8 @@ async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_
 ) -> None:
     newest = saved(scene, 20, flipped=3)
     node = await scene.run_one()
-    await scene.until(lambda: node.has_said(NodePhase.STOPPED, 1))
-    broken = node.said.broken
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
+    broken = node.last_heartbeat.broken
 
     assert isinstance(broken, BrokenCheckpoint)
     assert broken.file == SHARDS[1]
@@ -112,15 +112,15 @@ async def test_all_that_is_asked_for_comes_and_is_let_go_once_training_has_begun
     await scene.until(lambda: scene.progress("one") > 10)
 
     await scene.until(lambda: not scene.checkpoint_files("one"))
-    assert node.said.phase is NodePhase.RUNNING
+    assert node.last_heartbeat.phase is NodePhase.RUNNING
 
 
 async def test_a_trainer_that_ends_and_never_asked_has_failed(scene: Scene) -> None:
     saved_by_two(scene)
     node = await scene.run_one("crash")
-    await scene.until(lambda: node.has_said(NodePhase.FAILED, 1))
+    await scene.until(lambda: node.has_reported(NodePhase.FAILED, 1))
 
-    assert "the loss is not a number" in node.said.error
+    assert "the loss is not a number" in node.last_heartbeat.error
 
 
 def saved_by_two(scene: Scene, flipped: Mapping[str, int] | None = None) -> Committed:

@@ -85,7 +85,7 @@ class Node:
             planned_read.tensors.copy(planned_read.begin, planned_read.end, planned_read.into)
         return fragments
 
-    async def whole(self, committed: Committed, partition: Cut) -> bool:
+    async def loads_all(self, committed: Committed, partition: Cut) -> bool:
         """Load on every rank; whether all is there and right."""
         await self.lay(committed)
         loading = [asyncio.to_thread(self.load, rank, partition) for rank in self.ranks]
@@ -144,7 +144,7 @@ async def test_each_of_three_nodes_fetches_of_two_ranks_files_what_it_reads_and_
     for rank in range(3):
         node = place(range(rank, rank + 1), 3, f"node-{rank}")
 
-        assert await node.whole(committed, partition)
+        assert await node.loads_all(committed, partition)
         requests = node.watched.asked
         assert sorted(requests, key=str) == sorted(blocks_of(node, manifest), key=str)
         assert len(requests) < sum(len(f.blocks) for f in manifest.files) * 2 / 3
@@ -156,7 +156,7 @@ async def test_what_two_ranks_of_a_node_want_comes_once(
     committed, manifest = commit(client, split)
     node = place(range(3), 3)
 
-    assert await node.whole(committed, flat)
+    assert await node.loads_all(committed, flat)
     assert len(set(node.watched.asked)) == len(node.watched.asked)
     assert set(node.watched.asked) == blocks_of(node, manifest)
 
@@ -167,7 +167,7 @@ async def test_blocks_come_in_the_order_in_which_a_rank_wants_them(
     committed, manifest = commit(client, split)
     node = place(range(1), 1)
 
-    assert await node.whole(committed, split)
+    assert await node.loads_all(committed, split)
     request = WantedRanges.from_json(node.folder.wanted_ranges(0).read_bytes())
     order = {block: at for at, block in enumerate(requested_blocks(request, manifest))}
     displacements = [order[block] - at for at, block in enumerate(node.watched.asked)]
@@ -243,7 +243,7 @@ async def test_a_supervisor_that_was_killed_half_way_has_its_successor_fetch_the
     await first.serve(committed)
     second = place(range(1), 1)
 
-    assert await second.whole(committed, split)
+    assert await second.loads_all(committed, split)
     assert {block.file for block in first.watched.asked} == {tensors_name(0)}
     assert {block.file for block in second.watched.asked} == {tensors_name(1)}
 
@@ -274,7 +274,7 @@ async def test_what_memory_has_no_room_for_is_read_from_the_disk(
     node = place(range(1), 1)
     node.watched.full = 5
 
-    assert await node.whole(committed, flat)
+    assert await node.loads_all(committed, flat)
     marks = [
         PartialTensors(node.folder.checkpoint / f.name, f).block_state(number)
         for f in manifest.files
@@ -292,12 +292,12 @@ async def test_a_node_whose_supervisor_was_killed_while_it_dropped_a_checkpoint_
     committed, _ = commit(client, flat)
     node = place(range(1), 1)
     node.watched.full = 5
-    await node.whole(committed, flat)
+    await node.loads_all(committed, flat)
     for link in node.folder.checkpoint.glob("*.spilled"):
         link.unlink()  # these went first, and nothing else
     node.watched.full = None
 
-    assert await node.whole(committed, flat)
+    assert await node.loads_all(committed, flat)
 
 
 async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
@@ -308,7 +308,7 @@ async def test_what_a_crashed_trainer_has_left_here_is_neither_laid_nor_fetched(
     tensors = partitioned.files_of(flat, SIZES, 2)[tensors_name(0)]
     write_atomically(node.folder.root.parent / "memory" / "gen-0001" / "rank-00000.b", tensors)
 
-    assert await node.whole(committed, flat)
+    assert await node.loads_all(committed, flat)
     assert {block.file for block in node.watched.asked} == {tensors_name(1)}
 
 

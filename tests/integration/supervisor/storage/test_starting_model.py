@@ -102,7 +102,7 @@ async def test_the_first_node_converts_and_all_nodes_and_attempts_read_that(scen
     for node in (first_node, second_node):
         await scene.service.direct(node, DirectiveKind.CHECKPOINT_AND_STOP, number=1)
     await scene.until(
-        lambda: all(n.has_said(NodePhase.STOPPED, 1) for n in (first_node, second_node))
+        lambda: all(n.has_reported(NodePhase.STOPPED, 1) for n in (first_node, second_node))
     )
     new_node = scene.service.add("fresh", "127.0.0.3")
     later_folder = scene.start(new_node)
@@ -151,8 +151,11 @@ async def test_what_cannot_be_converted_is_told_and_tried_again_where_that_may_h
 ) -> None:
     (scene.folder / "mode").write_text(cause)
     node = await scene.run_one()
-    await scene.until(lambda: node.has_said(phase, 1))
+    await scene.until(lambda: node.has_reported(phase, 1))
 
-    assert f"the checkpoint that the job begins with: not converted: {cause}" in node.said.error
-    assert node.said.non_retryable == non_retryable
+    assert (
+        f"the checkpoint that the job begins with: not converted: {cause}"
+        in node.last_heartbeat.error
+    )
+    assert node.last_heartbeat.non_retryable == non_retryable
     assert scene.job.names(f"{BASE_FOLDER}/") == []

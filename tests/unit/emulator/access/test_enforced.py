@@ -133,16 +133,16 @@ async def test_odd_paths_are_refused_as_any_other(world: Guarded, path: str) -> 
 
 
 async def test_who_has_no_role_sees_no_subscription_and_may_ask_why(world: Guarded) -> None:
-    async def seen() -> int:
+    async def count_subscriptions() -> int:
         return len((await world.app.get("/subscriptions")).json()["value"])
 
     async def allowed() -> list[Any]:
         response = await world.app.get(f"{GROUP_ID}{AUTHORIZATION}/permissions")
         return [row["actions"] for row in response.json()["value"]]
 
-    assert (await seen(), await allowed()) == (0, [])
+    assert (await count_subscriptions(), await allowed()) == (0, [])
     await world.grant(READER)
-    assert (await seen(), await allowed()) == (1, [["*/read"]])
+    assert (await count_subscriptions(), await allowed()) == (1, [["*/read"]])
 
 
 async def test_what_was_given_and_taken_is_so_after_a_restart(tmp_path: Path) -> None:

@@ -28,7 +28,7 @@ async def register(inside: Inside, client_id: str = "app", secret: str = "right"
     return (await inside.metadata.post("/_emulator/principals", json=body)).json()
 
 
-async def asked(inside: Inside, token: str) -> httpx.Response:
+async def get_groups(inside: Inside, token: str) -> httpx.Response:
     """Ask ARM something with a token."""
     headers = {"Authorization": f"Bearer {token}"}
     return await inside.arm.get(f"{HERE}/resourceGroups", headers=headers)
@@ -99,10 +99,10 @@ async def test_anybody_can_check_a_token_with_the_published_key(inside: Inside) 
 async def test_a_token_that_somebody_else_signed_is_refused(inside: Inside) -> None:
     token = (await sign_in(inside)).json()["access_token"]
     claims = jwt.decode(token, options={"verify_signature": False})
-    forged = await asked(inside, jwt.encode(claims, "a key that is long enough for everybody"))
-    unsigned = await asked(inside, jwt.encode(claims, "", "none"))
-    elsewhere = await asked(inside, jwt.encode(claims | {"tid": OTHER}, "", "none"))
-    garbage = await asked(inside, "garbage")
+    forged = await get_groups(inside, jwt.encode(claims, "a key that is long enough for everybody"))
+    unsigned = await get_groups(inside, jwt.encode(claims, "", "none"))
+    elsewhere = await get_groups(inside, jwt.encode(claims | {"tid": OTHER}, "", "none"))
+    garbage = await get_groups(inside, "garbage")
 
     codes = [r.json()["error"]["code"] for r in (forged, unsigned, elsewhere, garbage)]
     assert [r.status_code for r in (forged, unsigned, elsewhere, garbage)] == [401] * 4
@@ -118,9 +118,9 @@ async def test_a_token_that_somebody_else_signed_is_refused(inside: Inside) -> N
 async def test_a_token_is_good_for_a_day_and_says_when_it_was_not(inside: Inside) -> None:
     token = (await sign_in(inside)).json()["access_token"]
     inside.clock.advance(hours=23, minutes=59)
-    response = await asked(inside, token)
+    response = await get_groups(inside, token)
     inside.clock.advance(minutes=2)
-    stale = await asked(inside, token)
+    stale = await get_groups(inside, token)
 
     assert (response.status_code, stale.status_code) == (200, 401)
     assert stale.json()["error"] == {
@@ -135,9 +135,9 @@ async def test_a_token_outlives_hours_that_fly(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, clock, speed=60.0) as inside:
         token = (await sign_in(inside)).json()
         clock.advance(hours=23)
-        response = await asked(inside, token["access_token"])
+        response = await get_groups(inside, token["access_token"])
         clock.advance(hours=2)
-        stale = await asked(inside, token["access_token"])
+        stale = await get_groups(inside, token["access_token"])
 
     assert token["expires_in"] == 24 * 3600
     assert (response.status_code, stale.status_code) == (200, 401)
@@ -145,10 +145,10 @@ async def test_a_token_outlives_hours_that_fly(tmp_path: Path) -> None:
 
 async def test_a_token_for_storage_opens_nothing_here(inside: Inside) -> None:
     token = (await sign_in(inside, scope="https://storage.azure.com/.default")).json()
-    refused = await asked(inside, token["access_token"])
+    refused = await get_groups(inside, token["access_token"])
     odd = (await sign_in(inside, scope="http://[/.default")).json()
 
-    assert (await asked(inside, odd["access_token"])).status_code == 401
+    assert (await get_groups(inside, odd["access_token"])).status_code == 401
     assert refused.json()["error"]["code"] == "InvalidAuthenticationTokenAudience"
     assert "wrong audience or resource 'https://storage.azure.com'" in refused.text
 
@@ -159,5 +159,5 @@ async def test_a_restart_signs_nobody_out(tmp_path: Path) -> None:
         await register(first)
         token = (await sign_in(first)).json()["access_token"]
     async with emulator_inside(tmp_path, clock) as second:
-        assert (await asked(second, token)).status_code == 200
+        assert (await get_groups(second, token)).status_code == 200
         assert (await sign_in(second, client_secret="wrong")).status_code == 401

@@ -13,7 +13,7 @@ from tests.emulated.process import GROUP
 SETS = f"{HERE}/providers/Microsoft.Compute/virtualMachineScaleSets"
 
 
-async def shown(inside: Inside) -> dict[str, Any]:
+async def read_cluster(inside: Inside) -> dict[str, Any]:
     body: dict[str, Any] = (await inside.arm.get(ml.CLUSTER, params=ml.OLD)).json()["properties"]
     return body
 
@@ -28,7 +28,7 @@ async def test_nodes_come_for_a_job_and_go_when_they_were_idle_for_long(tmp_path
         await ml.submit(inside, "a", nodes=2)
         await inside.pass_time(4)
         assert await ml.counts(inside) == {"preparing": 2}
-        assert (await shown(inside))["properties"]["allocationState"] == "Resizing"
+        assert (await read_cluster(inside))["properties"]["allocationState"] == "Resizing"
         await inside.pass_time(5)
         assert await ml.counts(inside) == {"running": 2}
         await inside.arm.post(f"{ml.WORKSPACE}/jobs/a/cancel", params=ml.OLD)
@@ -61,7 +61,7 @@ async def test_a_cluster_beyond_the_quota_says_so_and_goes_on_trying(tmp_path: P
         await ml.make_workspace(inside, 2)
         await ml.submit(inside, "a", nodes=2)
         await inside.pass_time(30)
-        errors = (await shown(inside))["properties"]["errors"]
+        errors = (await read_cluster(inside))["properties"]["errors"]
         assert [e["error"]["code"] for e in errors] == ["ClusterCoreQuotaReached"]
         assert await ml.status(inside, "a") == "Queued"
         usage = await inside.arm.get(
@@ -79,12 +79,12 @@ async def test_nodes_that_find_no_room_are_tried_again(tmp_path: Path) -> None:
         await ml.make_workspace(inside, 2)
         await ml.submit(inside, "a")
         await inside.pass_time(20)
-        errors = (await shown(inside))["properties"]["errors"]
+        errors = (await read_cluster(inside))["properties"]["errors"]
         assert [e["error"]["code"] for e in errors] == ["AllocationFailed"]
         await inside.metadata.post("/_emulator/capacity", json=room | {"available": None})
         await inside.pass_time(80)
         assert await ml.counts(inside) == {"running": 1}
-        assert (await shown(inside))["properties"]["errors"] is None
+        assert (await read_cluster(inside))["properties"]["errors"] is None
 
 
 async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> None:

@@ -111,7 +111,7 @@ async def test_a_job_beyond_its_time_limit_is_cancelled(inside: Inside) -> None:
 async def test_of_a_job_only_the_description_can_change(inside: Inside) -> None:
     await ml.make_workspace(inside)
     await ml.submit(inside, "a")
-    refused = await ml.submit(inside, "a", said="another")
+    refused = await ml.submit(inside, "a", command="another")
     run = f"{HISTORY}/experiments/trials/runs/a"
     await inside.arm.patch(run, json={"tags": {"x": "y"}, "hidden": True})
     properties = (await inside.arm.get(f"{ml.JOBS}/a", params=ml.OLD)).json()["properties"]

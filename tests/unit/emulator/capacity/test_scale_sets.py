@@ -55,7 +55,7 @@ async def capacity(inside: Inside, name: str = "rk-1") -> int:
     return int((await inside.arm.get(f"{SETS}/{name}")).json()["sku"]["capacity"])
 
 
-def known(inside: Inside, name: str = "rk-1") -> ScaleSetRow:
+def scale_set_row(inside: Inside, name: str = "rk-1") -> ScaleSetRow:
     return next(s for s in inside.fabric.state.scale_sets.values() if s.name == name)
 
 
@@ -70,11 +70,11 @@ async def test_a_burst_takes_its_victims_when_the_capacity_is_gone(
     async with scarce(tmp_path, clock, trace(4, 4, 4, 4, 1)) as inside:
         assert await put(inside, 4) == 201
         await inside.pass_time(208)
-        assert not any(i.eviction for i in known(inside).instances.values())
+        assert not any(i.eviction for i in scale_set_row(inside).instances.values())
 
         await inside.pass_time(2)  # 30 seconds before the fourth minute is over
         begin = datetime.fromisoformat(NOON).timestamp()
-        evicted = [i for i in known(inside).instances.values() if i.eviction]
+        evicted = [i for i in scale_set_row(inside).instances.values() if i.eviction]
         assert [i.eviction.not_before - begin for i in evicted if i.eviction] == [240.0] * 3
         events = await inside.metadata.get(
             f"/vm/{evicted[0].token}/metadata/scheduledevents",
@@ -94,7 +94,7 @@ async def test_some_evictions_come_without_notice(tmp_path: Path, clock: Clock) 
     ) as inside:
         await put(inside, 30)
         await inside.pass_time(31)
-        evictions = [i.eviction for i in known(inside).instances.values()]
+        evictions = [i.eviction for i in scale_set_row(inside).instances.values()]
         announced = sum(bool(e and e.announced) for e in evictions)
         assert len(evictions) == 30
         assert 5 < announced < 25
@@ -160,7 +160,7 @@ async def test_every_zone_has_its_own_capacity(tmp_path: Path, clock: Clock) -> 
         sku = {"name": "Standard_NC24ads_A100_v4", "tier": "Standard", "capacity": 4}
         await put(inside, 4, sku=sku, zones=["1", "2"], properties=wide | RESTORE)
         await inside.pass_time(200)
-        assert {i.zone for i in known(inside).instances.values()} == {"2"}
+        assert {i.zone for i in scale_set_row(inside).instances.values()} == {"2"}
         assert len(await ids(inside)) == 2
 
 

@@ -124,17 +124,17 @@ def test_the_most_exact_entry_counts(tmp_path: Path) -> None:
         {"region": "eastus", "priority": "Regular", "kind": "constant", "capacity": 5},
     )
 
-    def found(region: str, zone: str, size: str, *, spot: bool = True) -> int | None:
+    def machines_in(region: str, zone: str, size: str, *, spot: bool = True) -> int | None:
         pool = capacity.pool_at(region, zone, size, spot=spot)
         return pool.now(NOW) if pool else None
 
-    assert found("westus3", "", SIZE) == 1
-    assert found("EastUS", "", "Standard_NC24ads_A100_v4") == 2
-    assert found("eastus", "", SIZE.upper()) == 3
-    assert found("eastus", "1", SIZE) == 4
-    assert found("eastus", "2", SIZE) == 3
-    assert found("eastus", "", SIZE, spot=False) == 5
-    assert found("westus3", "", SIZE, spot=False) is None
+    assert machines_in("westus3", "", SIZE) == 1
+    assert machines_in("EastUS", "", "Standard_NC24ads_A100_v4") == 2
+    assert machines_in("eastus", "", SIZE.upper()) == 3
+    assert machines_in("eastus", "1", SIZE) == 4
+    assert machines_in("eastus", "2", SIZE) == 3
+    assert machines_in("eastus", "", SIZE, spot=False) == 5
+    assert machines_in("westus3", "", SIZE, spot=False) is None
 
 
 def test_what_is_posted_lies_over_the_base_and_outlives_the_emulator(tmp_path: Path) -> None:

@@ -24,7 +24,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
         yield running
 
 
-async def asked(inside: Inside, **query: str) -> list[dict[str, Any]]:
+async def list_vms(inside: Inside, **query: str) -> list[dict[str, Any]]:
     """All pages of the list."""
     rows: list[dict[str, Any]] = []
     params = httpx.QueryParams({f"${k}": v for k, v in query.items()})
@@ -38,7 +38,7 @@ async def asked(inside: Inside, **query: str) -> list[dict[str, Any]]:
 
 
 async def power(inside: Inside) -> dict[str, str]:
-    rows = await asked(inside, expand="instanceView")
+    rows = await list_vms(inside, expand="instanceView")
     codes = {r["instanceId"]: r["properties"]["instanceView"]["statuses"][-1]["code"] for r in rows}
     return {name: code.removeprefix("PowerState/") for name, code in codes.items()}
 
@@ -157,7 +157,7 @@ async def restore(slow: Inside, count: int = 1) -> int:
     return (await slow.arm.post("/_emulator/restore", json=order)).status_code
 
 
-async def seen(slow: Inside) -> tuple[str, int, int]:
+async def set_summary(slow: Inside) -> tuple[str, int, int]:
     """Its provisioning state, its capacity, and how many instances there are."""
     body: dict[str, Any] = (await slow.arm.get(SET)).json()
     listed = (await slow.arm.get(f"{SET}/virtualMachines")).json()["value"]
@@ -172,7 +172,7 @@ async def test_a_restore_takes_no_room_that_a_put_fails_for(slow: Inside) -> Non
 
     operation = (await slow.follow(response.headers["Azure-AsyncOperation"])).json()
     assert operation["error"]["code"] == "AllocationFailed"
-    assert await seen(slow) == ("Failed", 5, 3)
+    assert await set_summary(slow) == ("Failed", 5, 3)
 
 
 async def test_a_restore_in_vain_is_no_failure_of_the_scale_set(slow: Inside) -> None:
@@ -180,7 +180,7 @@ async def test_a_restore_in_vain_is_no_failure_of_the_scale_set(slow: Inside) ->
     await restore(slow, 2)
     await slow.pass_time(6)
 
-    assert await seen(slow) == ("Succeeded", 2, 2)
+    assert await set_summary(slow) == ("Succeeded", 2, 2)
 
 
 async def test_nothing_is_restored_beyond_the_quota_or_while_it_is_deleted(slow: Inside) -> None:
@@ -199,12 +199,12 @@ async def test_a_failed_put_is_not_forgotten_when_a_deletion_ends(slow: Inside) 
     await slow.pass_time(5)
     await slow.arm.post(f"{SET}/delete", json={"instanceIds": ["0"]})
     await slow.pass_time(1)
-    assert await seen(slow) == ("Updating", 3, 2)
+    assert await set_summary(slow) == ("Updating", 3, 2)
     view = (await slow.arm.get(f"{SET}/instanceView")).json()
     assert view["statuses"][0]["code"] == "ProvisioningState/updating"
 
     await slow.pass_time(2)
-    assert await seen(slow) == ("Failed", 2, 1)
+    assert await set_summary(slow) == ("Failed", 2, 1)
     view = (await slow.arm.get(f"{SET}/instanceView")).json()
     assert view["statuses"][0]["code"] == "ProvisioningState/failed/AllocationFailed"
 
@@ -213,14 +213,14 @@ async def test_a_failed_put_is_not_forgotten_when_a_deletion_ends(slow: Inside) 
 async def test_scaling_in_takes_first_what_is_on_its_way_out(slow: Inside, doom: str) -> None:
     await slow.arm.put(SET, json=scale_set(1))
     await slow.pass_time(5)
-    slow.fabric.state.change(one(slow, "0"), doom=doom)
+    slow.fabric.state.change(instance_row(slow, "0"), doom=doom)
     await slow.pass_time(1)
 
-    assert await seen(slow) == ("Succeeded", 1, 1)
-    assert one(slow, "1").phase == "allocated"
+    assert await set_summary(slow) == ("Succeeded", 1, 1)
+    assert instance_row(slow, "1").phase == "allocated"
 
 
-def one(slow: Inside, name: str) -> InstanceRow:
+def instance_row(slow: Inside, name: str) -> InstanceRow:
     (scale_set_row,) = slow.fabric.state.scale_sets.values()
     return scale_set_row.instances[name]
 
@@ -228,15 +228,15 @@ def one(slow: Inside, name: str) -> InstanceRow:
 async def test_a_restore_shows_as_an_update(slow: Inside) -> None:
     assert await restore(slow) == 200
 
-    assert await seen(slow) == ("Updating", 3, 3)
+    assert await set_summary(slow) == ("Updating", 3, 3)
     await slow.pass_time(6)
-    assert await seen(slow) == ("Succeeded", 3, 3)
+    assert await set_summary(slow) == ("Succeeded", 3, 3)
 
 
 async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
     await slow.arm.post(f"{SET}/virtualMachines/0/restart")
 
-    assert (await seen(slow))[0] == "Succeeded"
+    assert (await set_summary(slow))[0] == "Succeeded"
     machine = (await slow.arm.get(f"{SET}/virtualMachines/0")).json()
     assert machine["properties"]["provisioningState"] == "Updating"
 
@@ -244,10 +244,10 @@ async def test_an_order_to_one_vm_is_its_own_affair(slow: Inside) -> None:
 async def test_scaling_in_counts_what_restarts(slow: Inside) -> None:
     await slow.arm.put(SET, json=scale_set(1))
     await slow.pass_time(5)
-    slow.fabric.state.change(one(slow, "0"), doom="restart")
+    slow.fabric.state.change(instance_row(slow, "0"), doom="restart")
     await slow.pass_time(1)
 
-    assert await seen(slow) == ("Succeeded", 1, 1)
+    assert await set_summary(slow) == ("Succeeded", 1, 1)
 
 
 async def test_orders_end_after_a_restart_of_the_emulator(tmp_path: Path) -> None:

@@ -25,7 +25,7 @@ def profile(**members: Any) -> Json:  # noqa: ANN401 - JSON
     return scale_set(1, **members)
 
 
-def whole(capacity: int = 1, **properties: object) -> Json:
+def set_of(capacity: int = 1, **properties: object) -> Json:
     """Return a scale set with these properties."""
     body = scale_set(capacity)
     body["properties"] |= properties
@@ -81,18 +81,18 @@ NEW = [
     (system(adminPassword="password1"), INVALID, "between 6-72 characters"),
     (system(**WINDOWS, computerNamePrefix="rekindle-win"), INVALID, "Windows computer name prefix"),
     (system(computerNamePrefix="x" * 59), INVALID, "cannot exceed 58 characters"),
-    (whole(automaticRepairsPolicy={"enabled": True}), BAD, "Automatic repairs not supported"),
-    (whole(upgradePolicy=None), INVALID, "'upgradePolicy' is missing"),
+    (set_of(automaticRepairsPolicy={"enabled": True}), BAD, "Automatic repairs not supported"),
+    (set_of(upgradePolicy=None), INVALID, "'upgradePolicy' is missing"),
     (scale_set(-1), INVALID, "sku.capacity"),
     (scale_set(101), INVALID, "exceeds 100"),
-    (whole(platformFaultDomainCount=6), INVALID, "range 1 to 5"),
+    (set_of(platformFaultDomainCount=6), INVALID, "range 1 to 5"),
     ({**scale_set(1), "zones": ["9"]}, "AvailabilityZoneNotSupported", "'9' for resource"),
     (flexible(overprovision=True), INVALID, "Parameter 'overprovision' is not allowed"),
     (flexible(platformFaultDomainCount=None), INVALID, "'platformFaultDomainCount' is missing"),
     (flexible(virtualMachineProfile=linked("/s")["properties"]["virtualMachineProfile"]),
      "NetworkApiVersionMustBeSpecifiedWithNetworkInterfaceConfigurations", "must be specified"),
     (flexible() | {"identity": {"type": "SystemAssigned"}}, BAD, "only user-assigned identities"),
-    (whole(priorityMixPolicy={"baseRegularPriorityCount": 1}), BAD, "does not offer"),
+    (set_of(priorityMixPolicy={"baseRegularPriorityCount": 1}), BAD, "does not offer"),
     (linked(""), "LinkedInvalidPropertyId", "start with '/subscriptions/{id}'"),
     (linked(f"{NETWORK}/subnets/gone"), "InvalidResourceReference", "gone referenced by"),
     (key(""), INVALID, "publicKeys.keyData"),
@@ -108,11 +108,11 @@ NEW = [
      "AzureSpotIsNotSupportedForThisVMSize", "Standard_B2s"),
     ({**scale_set(0), "location": None}, "LocationRequired", ""),
     ({**scale_set(0), "location": "atlantis"}, "LocationNotAvailableForResourceType", "'atlantis'"),
-    (whole(proximityPlacementGroup={"id": "/gone"}), BAD, "ProximityPlacementGroup '/gone'"),
+    (set_of(proximityPlacementGroup={"id": "/gone"}), BAD, "ProximityPlacementGroup '/gone'"),
     (disk(managedDisk={"diskEncryptionSet": {"id": "/gone"}}), BAD, "DiskEncryptionSet '/gone'"),
     (profile(securityProfile={"encryptionAtHost": True}), INVALID, "feature is not enabled"),
     # Mixes of sizes
-    (whole(skuProfile={"vmSizes": [{"name": SIZES[0]}]}), INVALID, "'skuProfile' is not allowed"),
+    (set_of(skuProfile={"vmSizes": [{"name": SIZES[0]}]}), INVALID, "'skuProfile' is not allowed"),
     (mix({"name": SIZES[0]}), "SkuNameMustBeMixIfSkuProfileIsSpecified", "set to \"Mix\""),
     (mix({"tier": "Standard"}), "SkuTierMustNotBeSetIfSkuProfileIsSpecified", "Standard"),
     (mix(allocationStrategy="Best"), f"{MIXED}AllocationStrategyInvalid", ""),
@@ -147,8 +147,8 @@ async def test_what_is_just_within_the_bounds_is_taken(inside: Inside) -> None:
             priced(8.5),
             key("ssh-ed25519 AAAA somebody"),
             linked("/subscriptions/s/subnets/nodes"),
-            whole(platformFaultDomainCount=5),
-            whole(0, singlePlacementGroup=False),
+            set_of(platformFaultDomainCount=5),
+            set_of(0, singlePlacementGroup=False),
         )
     ):
         response = await inside.arm.put(f"{SETS}/rk-{number}", json=body)

@@ -21,7 +21,7 @@ async def inside(tmp_path: Path) -> AsyncIterator[Inside]:
         yield running
 
 
-async def shown(inside: Inside) -> dict[str, Any]:
+async def read_set(inside: Inside) -> dict[str, Any]:
     body: dict[str, Any] = (await inside.arm.get(SET)).raise_for_status().json()
     return body
 
@@ -37,7 +37,7 @@ def error(response: httpx.Response) -> tuple[int, str, str | None]:
 
 
 async def test_a_patch_changes_only_what_it_names(inside: Inside) -> None:
-    before = await shown(inside)
+    before = await read_set(inside)
     policy = {"upgradePolicy": {"mode": "automatic"}}
     changes = {"tags": {"a": "b"}, "sku": {"capacity": 3}, "properties": policy}
     response = await inside.arm.patch(SET, json=changes)
@@ -46,7 +46,7 @@ async def test_a_patch_changes_only_what_it_names(inside: Inside) -> None:
     assert response.json()["properties"]["provisioningState"] == "Updating"
     await inside.pass_time(4)
 
-    after = await shown(inside)
+    after = await read_set(inside)
     assert after["tags"] == {"a": "b"}
     assert after["sku"] == {**before["sku"], "capacity": 3}
     assert after["properties"] == {
@@ -67,7 +67,7 @@ async def test_a_single_placement_group_is_given_up_once_and_for_all(inside: Ins
 
 
 async def test_writes_are_held_to_the_etag(inside: Inside) -> None:
-    old_etag = (await shown(inside))["etag"]
+    old_etag = (await read_set(inside))["etag"]
     tags = {"tags": {"a": "b"}}
     first = await inside.arm.patch(SET, json=tags, headers={"If-Match": old_etag})
     assert first.status_code == 200
@@ -75,7 +75,7 @@ async def test_writes_are_held_to_the_etag(inside: Inside) -> None:
     assert error(await inside.arm.patch(SET, json=tags, headers=stale))[0] == 412
     assert error(await inside.arm.put(SET, json=scale_set(2), headers=stale))[0] == 412
     assert error(await inside.arm.delete(SET, headers=stale))[:2] == (412, "PreconditionFailed")
-    fresh = {"If-Match": (await shown(inside))["etag"]}
+    fresh = {"If-Match": (await read_set(inside))["etag"]}
     assert (await inside.arm.delete(SET, headers=fresh)).status_code == 202
     only_new = {"If-None-Match": "*"}
     body = scale_set(0)
@@ -301,7 +301,7 @@ async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> N
 async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:
     data = {"properties": {"virtualMachineProfile": {"userData": "aGVsbG8="}}}
     (await inside.arm.patch(SET, json=data)).raise_for_status()
-    assert "userData" not in str(await shown(inside))
+    assert "userData" not in str(await read_set(inside))
     body = (await inside.arm.get(SET, params={"$expand": "userData"})).json()
     assert body["properties"]["virtualMachineProfile"]["userData"] == "aGVsbG8="
     of_vm = await inside.arm.get(f"{SET}/virtualMachines/0", params={"$expand": "userData"})

@@ -51,7 +51,7 @@ async def test_an_image_is_found_as_az_looks_for_it(inside: Inside) -> None:
     ).status_code == 404
 
 
-def told(response: httpx.Response) -> tuple[int, str]:
+def error_of(response: httpx.Response) -> tuple[int, str]:
     return response.status_code, response.json()["error"]["code"]
 
 
@@ -73,7 +73,7 @@ def told(response: httpx.Response) -> tuple[int, str]:
 async def test_a_body_that_is_no_json_object(inside: Inside, path: str, body: bytes) -> None:
     response = await inside.arm.put(path, content=body)
 
-    assert told(response) == (400, "InvalidRequestContent")
+    assert error_of(response) == (400, "InvalidRequestContent")
     assert "The request content was invalid and could not be deserialized: '" in response.text
 
 
@@ -86,7 +86,7 @@ async def test_a_body_of_more_than_four_mebibytes(inside: Inside) -> None:
 
     for content in (large, bit_by_bit()):
         response = await inside.arm.put(GROUP_ID, content=content)
-        assert told(response) == (413, "RequestContentTooLarge")
+        assert error_of(response) == (413, "RequestContentTooLarge")
     assert (await inside.arm.get(GROUP_ID)).json()["tags"] == {}
 
 

@@ -25,7 +25,7 @@ def put_scale_set(state: EmulatorState, instances: int = 1) -> ScaleSetRow:
     return scale_set
 
 
-def kept(folder: Path) -> dict[rows.Path, rows.FrozenRow]:
+def stored_rows(folder: Path) -> dict[rows.Path, rows.FrozenRow]:
     return StateFile(folder).state.rows()
 
 
@@ -46,13 +46,13 @@ def one(store: StateFile) -> ScaleSetRow:
 def test_what_is_not_committed_is_forgotten_whole(
     tmp_path: Path, store: StateFile, one: ScaleSetRow
 ) -> None:
-    before = kept(tmp_path)
+    before = stored_rows(tmp_path)
     store.state.resize(one, 3)
     store.state.change(one.instances["0"], doom="evicted")
     store.state.remove(one.instances["1"])
     store.state.change(store.state.globals, next_address=2)
 
-    assert kept(tmp_path) == before
+    assert stored_rows(tmp_path) == before
 
 
 def test_only_the_rows_that_changed_are_written(
@@ -102,7 +102,7 @@ def test_what_is_removed_is_gone_with_all_that_is_in_it(
     store.state.remove(one)
     store.commit()
 
-    assert kept(tmp_path) == EmulatorState().rows()
+    assert stored_rows(tmp_path) == EmulatorState().rows()
     recreated = put_scale_set(store.state, 0)
     store.commit()
     assert StateFile(tmp_path).state.scale_sets[recreated.key].instances == {}
@@ -113,7 +113,7 @@ def test_a_member_that_is_new_has_its_default(tmp_path: Path, store: StateFile) 
         file.execute("UPDATE kept SET body = json_remove(body, '$.doom', '$.incarnation')")
         file.execute("UPDATE kept SET body = json_set(body, '$.was_there_once', 1)")
 
-    assert kept(tmp_path) == store.state.rows()
+    assert stored_rows(tmp_path) == store.state.rows()
 
 
 def test_a_folder_has_one_emulator_at_a_time(tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ async def ask(inside: Inside, path: str, times: int) -> list[int]:
     return [(await inside.arm.get(path)).status_code for _ in range(times)]
 
 
-def left(response: httpx.Response) -> dict[str, int]:
+def remaining_requests(response: httpx.Response) -> dict[str, int]:
     """Return the number of requests left under each rate limit policy of Microsoft.Compute."""
     lines = response.headers.get_list("x-ms-ratelimit-remaining-resource")
     remaining = dict(line.removeprefix("Microsoft.Compute/").split(";") for line in lines)
@@ -34,7 +34,7 @@ async def test_each_answer_tells_what_is_left(tmp_path: Path) -> None:
     async with emulator_inside(tmp_path, Clock(), throttling="azure") as inside:
         await made(inside, "rk-1")
         response = await inside.arm.get(SET)
-        assert left(response) == {
+        assert remaining_requests(response) == {
             "GetVMScaleSetResource": 35,
             "GetVMScaleSetSubscriptionMaximum": 2399,
         }
@@ -42,10 +42,10 @@ async def test_each_answer_tells_what_is_left(tmp_path: Path) -> None:
         assert int(response.headers["x-ms-ratelimit-remaining-subscription-reads"]) == 249
 
         changed = await inside.arm.patch(SET, json={"tags": {"a": "b"}})
-        assert left(changed)["UpdateVMScaleSetResource"] == 11
+        assert remaining_requests(changed)["UpdateVMScaleSetResource"] == 11
         assert int(changed.headers["x-ms-ratelimit-remaining-subscription-writes"]) == 197
         deleted = await inside.arm.delete(SET)
-        assert left(deleted)["DeleteVMScaleSetSubscriptionMaximum"] == 524
+        assert remaining_requests(deleted)["DeleteVMScaleSetSubscriptionMaximum"] == 524
         assert int(deleted.headers["x-ms-ratelimit-remaining-subscription-deletes"]) == 199
 
 
@@ -71,7 +71,7 @@ async def test_the_thirteenth_update_of_a_minute_is_refused_in_azures_words(tmp_
         assert window["operationGroup"] == "UpdateVMScaleSetResource"
         assert (window["allowedRequestCount"], window["measuredRequestCount"]) == (12, 14)
         assert refused.headers["retry-after"] == "40"
-        assert left(refused)["UpdateVMScaleSetResource"] == 0
+        assert remaining_requests(refused)["UpdateVMScaleSetResource"] == 0
         assert (await inside.arm.get(SET)).json()["tags"] == {"n": "11"}
 
         clock.advance(seconds=40)  # four come back

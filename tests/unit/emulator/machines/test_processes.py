@@ -190,7 +190,7 @@ IMAGES = {
 }
 
 
-def told(vm: Vm) -> dict[str, Any]:
+def probe_result(vm: Vm) -> dict[str, Any]:
     """Wait for the probe's file and return what the probe wrote to it."""
     wait_for((vm.folder / "probe.json").exists)
     return dict(json.loads((vm.folder / "probe.json").read_text()))
@@ -213,7 +213,7 @@ def test_paths_of_a_container_become_paths_of_the_vm(vm: Vm) -> None:
         " --cache /scratch/hf --node=/config/node.json /configuration",
         images=IMAGES,
     )
-    probe, disk = told(vm), f"{vm.folder}/fs"
+    probe, disk = probe_result(vm), f"{vm.folder}/fs"
 
     assert probe["args"] == [
         *("--cache", f"{disk}/mnt/nvme/hf"),
@@ -228,7 +228,7 @@ def test_paths_of_a_container_become_paths_of_the_vm(vm: Vm) -> None:
 
 def test_a_container_gets_little_of_the_outside(vm: Vm) -> None:
     vm.boot("SECRET=1 docker run -d rekindle/probe:1", images=IMAGES)
-    environment = told(vm)["env"]
+    environment = probe_result(vm)["env"]
 
     assert set(environment) - {"LC_CTYPE"} == {
         "PATH",
@@ -255,7 +255,7 @@ def test_an_environment_file_of_the_vm_is_read(vm: Vm) -> None:
         "docker run -d --env-file /etc/env -v /etc:/etc -e A=2 rekindle/probe:1",
         images=IMAGES,
     )
-    environment = told(vm)["env"]
+    environment = probe_result(vm)["env"]
 
     assert (environment["A"], environment["B"]) == ("2", f"{vm.folder}/fs/etc/b")
 

@@ -17,7 +17,7 @@ OFFER = "armSkuName eq 'Standard_ND96amsr_A100_v4' and armRegionName eq 'eastus'
 LISTED = "ND96amsr A100 v4"
 
 
-async def found(inside: Inside, filter_text: str, **query: str) -> list[dict[str, Any]]:
+async def list_prices(inside: Inside, filter_text: str, **query: str) -> list[dict[str, Any]]:
     params = {"api-version": NEW, "$filter": filter_text, **query}
     response = await inside.arm.get(PRICES, params=params)
     return list(response.raise_for_status().json()["Items"])
@@ -34,7 +34,7 @@ async def found(inside: Inside, filter_text: str, **query: str) -> list[dict[str
 async def test_a_filter_finds_what_it_says(
     inside: Inside, filter_text: str, skus: set[str]
 ) -> None:
-    rows = await found(inside, filter_text)
+    rows = await list_prices(inside, filter_text)
 
     assert {row["skuName"].removeprefix("ND96amsr A100 v4") for row in rows} == skus
 
@@ -42,7 +42,7 @@ async def test_a_filter_finds_what_it_says(
 async def test_before_2023_a_filter_knows_no_case(tmp_path: Path) -> None:
     filter_text = f"{OFFER} and serviceName eq 'virtual machines'"
     async with emulator_inside(tmp_path, Clock()) as inside:
-        assert await found(inside, filter_text, **{"api-version": "2021-10-01"})
+        assert await list_prices(inside, filter_text, **{"api-version": "2021-10-01"})
 
 
 @pytest.mark.parametrize(
@@ -64,7 +64,7 @@ async def test_a_filter_that_cannot_be_read_is_refused(inside: Inside, filter_te
 
 
 async def test_pages_join_without_a_gap(inside: Inside) -> None:
-    everything = await found(inside, OFFER)
+    everything = await list_prices(inside, OFFER)
     response = (await inside.arm.get(PRICES, params={"$filter": OFFER, "$top": "3"})).json()
     second_page = (await inside.arm.get(PRICES, params={"$filter": OFFER, "$skip": "3"})).json()
     for name in ("$top", "$skip", "currencyCode"):
@@ -77,8 +77,8 @@ async def test_pages_join_without_a_gap(inside: Inside) -> None:
 async def test_a_spot_price_stands_for_a_month_and_a_reservation_for_its_term(
     inside: Inside,
 ) -> None:
-    spot = await found(inside, f"{OFFER} and skuName eq '{LISTED} Spot'")
-    reserved = await found(inside, f"{OFFER} and priceType eq 'Reservation'")
+    spot = await list_prices(inside, f"{OFFER} and skuName eq '{LISTED} Spot'")
+    reserved = await list_prices(inside, f"{OFFER} and priceType eq 'Reservation'")
 
     assert spot[0]["effectiveStartDate"] == "2026-11-01T00:00:00Z"
     assert spot[0]["effectiveEndDate"] == "2026-11-30T23:59:59Z"
@@ -100,9 +100,9 @@ async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_change
     async with emulator_inside(tmp_path, Clock()) as inside:
         (await planted(inside, bought=" Spot", row=row)).raise_for_status()
     async with emulator_inside(tmp_path, Clock()) as restarted:
-        own, odd = [r for r in await found(restarted, OFFER) if r["skuName"].endswith("Spot")]
+        own, odd = [r for r in await list_prices(restarted, OFFER) if r["skuName"].endswith("Spot")]
         await restarted.metadata.delete("/_emulator/market/prices")
-        remaining = await found(restarted, f"{OFFER} and skuName eq '{LISTED} Spot'")
+        remaining = await list_prices(restarted, f"{OFFER} and skuName eq '{LISTED} Spot'")
 
     assert "productName" not in odd
     assert (odd["retailPrice"], odd["meterId"]) == (0, own["meterId"])
@@ -110,15 +110,15 @@ async def test_a_planted_row_stands_beside_the_sizes_own_with_its_members_change
 
 
 async def test_primary_meters_may_be_asked_for_alone(inside: Inside) -> None:
-    before = len(await found(inside, OFFER))
+    before = len(await list_prices(inside, OFFER))
     await planted(inside, row={"isPrimaryMeterRegion": False})
-    everything = await found(inside, OFFER)
-    primary = await found(inside, OFFER, meterRegion="'primary'")
+    everything = await list_prices(inside, OFFER)
+    primary = await list_prices(inside, OFFER, meterRegion="'primary'")
     refused = await inside.arm.get(PRICES, params={"meterRegion": "'other'"})
 
     await inside.metadata.delete("/_emulator/market/prices")
     await planted(inside, row={"retailPrice": "free"}, alone=True)
-    alone = await found(inside, f"{OFFER} and skuName eq '{LISTED}'")
+    alone = await list_prices(inside, f"{OFFER} and skuName eq '{LISTED}'")
 
     assert [r["retailPrice"] for r in alone if r["type"] == "Consumption"] == ["free"]
     assert (len(everything), len(primary)) == (before + 1, before)

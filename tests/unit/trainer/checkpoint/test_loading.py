@@ -50,7 +50,9 @@ def test_the_blocks_of_an_ask_are_those_of_what_the_rank_reads_and_no_others(
         folder = laid(Path(root), files, manifest)
         for rank in range(now):
             fragments = partitioned.empty(loading_cut(sizes, rank, now))
-            ask, reads = asked(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
+            ask, reads = requested_ranges(
+                open_checkpoint(folder, partitioned.SPEC_SHA256), fragments
+            )
             blocks = requested_blocks(ask, manifest)
             arrive(folder, files, manifest, blocks)
             for planned_read in reads:
@@ -67,7 +69,7 @@ def test_a_rank_of_the_same_world_asks_for_its_own_file_from_its_beginning_to_it
     files = partitioned.files_of(flat, SIZES, 2)
     manifest = partitioned.manifest_of(files, 2, 64)
     checkpoint = open_checkpoint(laid(tmp_path, files, manifest), partitioned.SPEC_SHA256)
-    ask, _ = asked(checkpoint, partitioned.empty(flat(SIZES, 1, 2)))
+    ask, _ = requested_ranges(checkpoint, partitioned.empty(flat(SIZES, 1, 2)))
 
     size = len(files[tensors_name(1)])
     assert ask.ranges == (ByteRange(file=tensors_name(1), begin=0, end=size),)
@@ -80,7 +82,7 @@ def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path)
     files[tensors_name(0)] = partitioned.tensors_of(flat(SIZES, 0, 1)[::-1])
     manifest = partitioned.manifest_of(files, 1, 4096)
     folder = laid(tmp_path, files, manifest)
-    _, reads = asked(
+    _, reads = requested_ranges(
         open_checkpoint(folder, partitioned.SPEC_SHA256), partitioned.empty(flat(SIZES, 0, 1))
     )
     arrive(folder, files, manifest, own_blocks(manifest, 1, 0))
@@ -107,7 +109,7 @@ def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(
         requested_blocks(WantedRanges(ranges=(byte_range,)), manifest)
 
 
-def asked(
+def requested_ranges(
     checkpoint: CheckpointFiles, fragments: list[Fragment]
 ) -> tuple[WantedRanges, list[TensorRead]]:
     """Return the ranges that a rank requests and the tensors that it will read."""

@@ -24,7 +24,7 @@ def grown(retention: Retention, entries: Sequence[Committed], loaded: str = "") 
     return head
 
 
-def kept(head: Head) -> dict[int, str]:
+def retention_reasons(head: Head) -> dict[int, str]:
     """Why HEAD keeps the checkpoint of each step."""
     return {c.step: head.kept_as(c) for c in head.checkpoints}
 
@@ -32,7 +32,7 @@ def kept(head: Head) -> dict[int, str]:
 def test_the_newest_are_kept_as_many_as_the_job_says() -> None:
     head = grown(Retention(newest=2), [entry(step) for step in range(5)])
 
-    assert kept(head) == {3: "recent", 4: "recent"}
+    assert retention_reasons(head) == {3: "recent", 4: "recent"}
 
 
 def test_nothing_older_is_committed_than_what_is_there() -> None:
@@ -48,8 +48,8 @@ def test_the_best_is_kept_until_a_better_one_comes() -> None:
     first = grown(Retention(newest=1), [entry(step, loss) for step, loss in enumerate(losses)])
     second = first.with_checkpoint(entry(9, 0.2), Retention(newest=1))
 
-    assert kept(first) == {1: "best", 3: "recent"}
-    assert kept(second) == {9: "best"}
+    assert retention_reasons(first) == {1: "best", 3: "recent"}
+    assert retention_reasons(second) == {9: "best"}
 
 
 def test_of_equally_good_ones_the_oldest_is_the_best_and_a_loss_that_is_no_number_is_none() -> None:
@@ -63,7 +63,12 @@ def test_the_first_checkpoint_at_or_after_each_multiple_is_a_milestone() -> None
     steps = (40, 90, 100, 130, 210, 290, 500, 520, 530)
     head = grown(Retention(newest=1, milestone_every=100), [entry(step) for step in steps])
 
-    assert kept(head) == {100: "milestone", 210: "milestone", 500: "milestone", 530: "recent"}
+    assert retention_reasons(head) == {
+        100: "milestone",
+        210: "milestone",
+        500: "milestone",
+        530: "recent",
+    }
 
 
 def test_what_the_generation_started_from_stays_however_many_are_committed() -> None:
@@ -80,7 +85,7 @@ def test_once_the_model_is_there_what_the_generation_started_from_goes() -> None
 
     ended = head.with_model(replace(entry(9), kind="final"), Retention(newest=2))
 
-    assert kept(ended) == {7: "recent", 8: "recent"}
+    assert retention_reasons(ended) == {7: "recent", 8: "recent"}
 
 
 def test_head_stays_small_however_many_milestones_are_asked_for() -> None:
@@ -105,7 +110,7 @@ def test_the_steps_of_a_milestone_that_broke_make_another_one() -> None:
     head = grown(every, [entry(90), entry(105)])
     back = head.fenced(1, {entry(105).path}).with_checkpoint(entry(110), every)
 
-    assert kept(back) == {90: "recent", 110: "milestone"}
+    assert retention_reasons(back) == {90: "recent", 110: "milestone"}
 
 
 def test_a_checkpoint_has_the_loss_that_was_measured_last_before_it_in_the_same_run() -> None:

@@ -54,7 +54,7 @@ def fresh(data: Path) -> TokenizedOnDemand:
 
 
 @pytest.fixture
-def left(fresh: TokenizedOnDemand, tmp_path: Path) -> Path:
+def earlier_tokens(fresh: TokenizedOnDemand, tmp_path: Path) -> Path:
     """Write the token file that an earlier generation has left and return its path."""
     path = tmp_path / "cache" / "tokens-a.safetensors"
     tokenizing.write_tokens(fresh, path)
@@ -62,9 +62,9 @@ def left(fresh: TokenizedOnDemand, tmp_path: Path) -> Path:
 
 
 def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(
-    fresh: TokenizedOnDemand, left: Path
+    fresh: TokenizedOnDemand, earlier_tokens: Path
 ) -> None:
-    cached = TokenizedFile(left)
+    cached = TokenizedFile(earlier_tokens)
     cached_batches, fresh_batches = _batches(cached), _batches(fresh)
 
     assert len(cached) == len(fresh) == 21
@@ -74,22 +74,26 @@ def test_the_batches_of_a_cache_are_those_of_the_text_bit_by_bit(
         for x, y in zip(cached_batches, fresh_batches, strict=True)
         for a, b in zip(x, y, strict=True)
     )
-    assert not list(left.parent.glob(".*"))
+    assert not list(earlier_tokens.parent.glob(".*"))
 
 
 @pytest.mark.parametrize("harm", ["cut", "foreign", "empty", "other format"])
 def test_a_cache_that_is_no_good_is_made_again(
-    harm: str, left: Path, data: Path, fresh: TokenizedOnDemand, caplog: pytest.LogCaptureFixture
+    harm: str,
+    earlier_tokens: Path,
+    data: Path,
+    fresh: TokenizedOnDemand,
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    content = left.read_bytes()
+    content = earlier_tokens.read_bytes()
     spoiled = {
         "cut": content[:-1],
         "foreign": b"\x80\x04 pickled, perhaps",
         "empty": b"",
         "other format": content.replace(b"rekindle-tokens-1", b"rekindle-tokens-0"),
     }
-    left.write_bytes(spoiled[harm])
-    source = open_tokens(left, data, TOKENIZER, SHORT)
+    earlier_tokens.write_bytes(spoiled[harm])
+    source = open_tokens(earlier_tokens, data, TOKENIZER, SHORT)
 
     assert isinstance(source, TokenizedOnDemand)
     assert source[0] == fresh[0]
@@ -196,13 +200,17 @@ class Watched:
         return self._rows[row]
 
 
-def test_tokens_give_way_to_a_save(fresh: TokenizedOnDemand, left: Path, tmp_path: Path) -> None:
+def test_tokens_give_way_to_a_save(
+    fresh: TokenizedOnDemand, earlier_tokens: Path, tmp_path: Path
+) -> None:
     rundir = RunDir(tmp_path)
     with pytest.raises(FileNotFoundError, match="made room"):
-        tokenizing.write_tokens(Watched(fresh, rundir), left.with_name("tokens-b.safetensors"))
+        tokenizing.write_tokens(
+            Watched(fresh, rundir), earlier_tokens.with_name("tokens-b.safetensors")
+        )
 
     assert list(rundir.cache.iterdir()) == []
-    assert not left.exists()
+    assert not earlier_tokens.exists()
 
 
 def _batches(source: TokenSource) -> list[tuple[torch.Tensor, ...]]:

@@ -54,7 +54,7 @@ class Container:
         entry = replace(committed(3, 1), path=PATH, manifest_sha256=manifest_sha256)
         (self.root / HEAD).write_text(Head(generation=1, checkpoints=(entry,)).to_json())
 
-    def whole(self) -> FullParameters:
+    def parameters(self) -> FullParameters:
         """Return the parameters of the checkpoint that is converted."""
         manifest = Manifest.from_json((self.checkpoint / MANIFEST).read_bytes())
         return FullParameters(self.checkpoint, manifest)
@@ -80,7 +80,7 @@ def target(tmp_path: Path) -> Path:
 
 
 def test_every_rank_adds_its_part(container: Container) -> None:
-    checkpoint = container.whole()
+    checkpoint = container.parameters()
 
     parts = [load_file(container.checkpoint / tensors_name(rank)) for rank in (0, 1)]
     assert checkpoint.shapes == {"weight": (5, 3), "bias": (5,)}
@@ -95,13 +95,13 @@ def test_a_part_that_is_nowhere_is_told_by_its_parameters_name(container: Contai
     path.write_text(replace(index, fragments=index.fragments[1:]).to_json())
 
     with pytest.raises(ValueError, match="weight: elements 7 to 15 are in no file"):
-        container.whole().tensor("weight", "master")
+        container.parameters().tensor("weight", "master")
 
 
 def test_groups_are_those_that_the_trainer_makes(container: Container) -> None:
     module = torch.nn.Linear(3, 5)
     names = {id(p): name for name, p in module.named_parameters()}
-    converted = converted_groups(container.whole(), SPEC)
+    converted = converted_groups(container.parameters(), SPEC)
     expected = parameter_groups(module, SPEC.weight_decay)
 
     assert [list(g.names) for g in converted] == [
@@ -113,7 +113,7 @@ def test_groups_are_those_that_the_trainer_makes(container: Container) -> None:
 def test_a_deepspeed_scheduler_goes_on_where_it_would_be(
     container: Container, target: Path
 ) -> None:
-    universal.write_universal(container.whole(), SPEC, target)
+    universal.write_universal(container.parameters(), SPEC, target)
     model_states = torch.load(
         target / "global_step3" / universal.MODEL_STATES[0], weights_only=True
     )

@@ -5,7 +5,7 @@ import pytest
 from trainer.wins import RatedAnswer, compare_answers, summary_text, wilson_interval
 
 
-def told(*rewards: float | None) -> list[RatedAnswer]:
+def rated_answers(*rewards: float | None) -> list[RatedAnswer]:
     return [RatedAnswer(text=f"{n}: {r}", is_cut=False, reward=r) for n, r in enumerate(rewards)]
 
 
@@ -24,7 +24,7 @@ def test_the_interval_is_wilsons(rate: float, count: int, low: float, high: floa
 
 def test_of_no_prompts_nothing_is_known() -> None:
     assert wilson_interval(0.5, 0) == (0.0, 1.0)
-    comparison = compare_answers([], told())
+    comparison = compare_answers([], rated_answers())
 
     assert (comparison.win_rate, comparison.mean_reward) == (None, (None, None))
     assert "not known: the judge rated no prompt" in summary_text(comparison)
@@ -35,7 +35,9 @@ def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
     tied = RatedAnswer(text="4", is_cut=True, reward=1.0)
     other_batch = RatedAnswer(text="4", is_cut=False, reward=1.0000001)
 
-    comparison = compare_answers([*told(2, 0, 3, None), tied], [*told(1, 5, 0.5, 2), other_batch])
+    comparison = compare_answers(
+        [*rated_answers(2, 0, 3, None), tied], [*rated_answers(1, 5, 0.5, 2), other_batch]
+    )
 
     assert (comparison.wins, comparison.losses, comparison.ties, comparison.not_rated) == (
         2,
@@ -49,7 +51,7 @@ def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
 
 
 def test_a_clear_win_is_not_called_a_draw() -> None:
-    comparison = compare_answers(told(*[1.0] * 50), told(*[0.0] * 50))
+    comparison = compare_answers(rated_answers(*[1.0] * 50), rated_answers(*[0.0] * 50))
 
     assert comparison.low > 0.9
     assert "no difference yet" not in summary_text(comparison)

@@ -51,7 +51,7 @@ WAYS: dict[str, Load] = {
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Build the tiny model and return its folder."""
     folder = tmp_path_factory.mktemp("whole") / "tiny"
     build(folder)
@@ -59,9 +59,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def folder(whole: Path, tmp_path: Path) -> Path:
+def folder(model_folder: Path, tmp_path: Path) -> Path:
     """Return a copy of the tiny model's folder that a test may break."""
-    return make.copy_of(whole, tmp_path / "model")
+    return make.copy_of(model_folder, tmp_path / "model")
 
 
 def lacking_one(weights: Weights) -> Weights:

@@ -13,7 +13,7 @@ CALM = [2.0, 2.2, 1.8] * 4
 METRICS = replace(metrics(9, loss=7.0), spike=3.5)
 
 
-def found(losses: list[float], history: LossHistory | None = None) -> list[float | None]:
+def spikes_of(losses: list[float], history: LossHistory | None = None) -> list[float | None]:
     """Return the spike at each loss; None where there is none."""
     spikes = []
     for loss in losses:
@@ -23,12 +23,12 @@ def found(losses: list[float], history: LossHistory | None = None) -> list[float
 
 
 def test_a_loss_is_a_spike_once_it_was_too_high_for_as_many_steps_as_asked() -> None:
-    assert found([*CALM, 7.0, 8.0, 2.0]) == [None] * 13 + [4.0, None]
+    assert spikes_of([*CALM, 7.0, 8.0, 2.0]) == [None] * 13 + [4.0, None]
 
 
 def test_one_bad_step_is_no_spike_and_neither_is_any_before_enough_is_known() -> None:
-    assert set(found([*CALM, 7.0, 2.0, 7.0, 2.0])) == {None}
-    assert set(found([1.0, 9.0, 9.0, 9.0])) == {None}
+    assert set(spikes_of([*CALM, 7.0, 2.0, 7.0, 2.0])) == {None}
+    assert set(spikes_of([1.0, 9.0, 9.0, 9.0])) == {None}
 
 
 def test_a_run_that_goes_on_from_what_was_seen_says_the_same() -> None:
@@ -38,10 +38,10 @@ def test_a_run_that_goes_on_from_what_was_seen_says_the_same() -> None:
     assert history is not None
 
     assert (
-        found([8.0, 9.0], LossHistory.from_json(history.to_json()))
-        == found([*CALM, 7.0, 8.0, 9.0])[-2:]
+        spikes_of([8.0, 9.0], LossHistory.from_json(history.to_json()))
+        == spikes_of([*CALM, 7.0, 8.0, 9.0])[-2:]
     )
-    assert found([8.0]) == [None]  # it forgot, and says nothing
+    assert spikes_of([8.0]) == [None]  # it forgot, and says nothing
 
 
 def test_only_so_many_losses_are_remembered() -> None:

@@ -40,7 +40,7 @@ def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> Grad
     )
 
 
-def told(row: GradedAnswer) -> list[object]:
+def values_of(row: GradedAnswer) -> list[object]:
     """All of it, comparable."""
     values = [getattr(row, f.name) for f in fields(row)]
     return [v.tobytes() if isinstance(v, np.ndarray) else v for v in values]
@@ -84,8 +84,10 @@ def test_what_is_written_is_read_bit_for_bit(
     write_answers(state, path)
     state_read = read_answers(path)
 
-    assert [told(row) for row in state_read.waiting] == [told(row) for row in state.waiting]
-    assert [told(row) for row in state_read.replay] == [told(row) for row in state.replay]
+    assert [values_of(row) for row in state_read.waiting] == [
+        values_of(row) for row in state.waiting
+    ]
+    assert [values_of(row) for row in state_read.replay] == [values_of(row) for row in state.replay]
 
 
 def test_the_oldest_give_way_and_the_stale_are_dropped() -> None:

@@ -133,13 +133,13 @@ class Offloading:
     optimizer: torch.optim.Optimizer = field(
         default_factory=lambda: torch.optim.AdamW([torch.nn.Parameter(torch.ones(2))])
     )
-    told: list[object] = field(default_factory=list)
+    calls: list[object] = field(default_factory=list)
 
     def offload_states(self, include: list[object]) -> None:
-        self.told.append({str(getattr(state, "value", state)) for state in include})
+        self.calls.append({str(getattr(state, "value", state)) for state in include})
 
     def reload_states(self) -> None:
-        self.told.append("back")
+        self.calls.append("back")
 
 
 def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
@@ -148,7 +148,7 @@ def test_masters_and_moments_go_and_come_back_even_if_answering_fails() -> None:
     with pytest.raises(RuntimeError, match="no memory"), offload_optimizer(engine, enabled=True):
         raise RuntimeError("no memory")
 
-    assert engine.told == [{"optim_states", "hp_params"}, "back"]
+    assert engine.calls == [{"optim_states", "hp_params"}, "back"]
 
 
 def test_nothing_moves_unless_it_is_asked_for() -> None:
@@ -157,4 +157,4 @@ def test_nothing_moves_unless_it_is_asked_for() -> None:
     with offload_optimizer(engine, enabled=False):
         pass
 
-    assert engine.told == []
+    assert engine.calls == []

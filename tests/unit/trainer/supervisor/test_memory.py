@@ -21,7 +21,7 @@ from trainer.supervisor.upload.uploads import SaveUploads
 
 
 @pytest.fixture
-def left(tmp_path: Path) -> Path:
+def last_save(tmp_path: Path) -> Path:
     """Write the last save of rank 3 of generation 1 and return its path."""
     folder = RunDir(tmp_path / "run")
     folder.root.mkdir()
@@ -37,30 +37,32 @@ def entry_of(path: Path, name: str = "rank-00003.safetensors") -> FileEntry:
 
 
 def test_the_newest_save_of_a_crashed_trainer_is_not_fetched_again(
-    left: Path, tmp_path: Path
+    last_save: Path, tmp_path: Path
 ) -> None:
     target = tmp_path / "checkpoint" / "rank-00003.safetensors"
     memory = MemoryFolder(tmp_path / "memory")
 
-    assert memory.reuse_file(entry_of(left), target)
+    assert memory.reuse_file(entry_of(last_save), target)
     memory.keep_only(2)
 
-    assert not left.exists()
+    assert not last_save.exists()
     assert target.read_bytes() == b"state"
 
 
-def test_a_save_that_differs_in_one_byte_is_another_one(left: Path, tmp_path: Path) -> None:
-    entry = entry_of(left)
-    left.write_bytes(b"stats")
+def test_a_save_that_differs_in_one_byte_is_another_one(last_save: Path, tmp_path: Path) -> None:
+    entry = entry_of(last_save)
+    last_save.write_bytes(b"stats")
 
     assert not MemoryFolder(tmp_path / "memory").reuse_file(entry, tmp_path / "target")
 
 
-def test_what_a_trainer_still_saves_into_is_given_to_nobody(left: Path, tmp_path: Path) -> None:
+def test_what_a_trainer_still_saves_into_is_given_to_nobody(
+    last_save: Path, tmp_path: Path
+) -> None:
     memory = MemoryFolder(tmp_path / "memory")
     memory.assign_folder(RunDir(tmp_path / "run"), 1)
 
-    assert not memory.reuse_file(entry_of(left), tmp_path / "target")
+    assert not memory.reuse_file(entry_of(last_save), tmp_path / "target")
 
 
 async def test_uploads_keep_to_their_pace_until_it_is_lifted() -> None:

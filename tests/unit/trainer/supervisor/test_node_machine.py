@@ -32,7 +32,7 @@ def row(number: int) -> Generation:
     return replace(ALONE, number=number)
 
 
-def told(kind: DirectiveKind, number: int, seq: int = 9) -> Directive:
+def directive_to(kind: DirectiveKind, number: int, seq: int = 9) -> Directive:
     generation = row(number) if kind is START else None
     return Directive(seq=seq, kind=kind, now=0.0, stop_by=1.0, number=number, generation=generation)
 
@@ -76,7 +76,7 @@ def test_directives(
     generation: int,
     effects: tuple[Effect, ...],
 ) -> None:
-    after, does = on_directive(node, told(kind, number))
+    after, does = on_directive(node, directive_to(kind, number))
 
     assert (after.phase, after.generation, does) == (phase, generation, effects)
 
@@ -84,11 +84,11 @@ def test_directives(
 @pytest.mark.parametrize("kind", [START, SAVE_AND_STOP, STOP, CARRY_ON])
 @pytest.mark.parametrize("seq", [4, 5])
 def test_a_replayed_directive_changes_nothing(kind: DirectiveKind, seq: int) -> None:
-    assert on_directive(AT_2, told(kind, 3, seq)) == (AT_2, ())
+    assert on_directive(AT_2, directive_to(kind, 3, seq)) == (AT_2, ())
 
 
 def test_a_directive_without_effect_is_remembered_all_the_same() -> None:
-    after, _ = on_directive(LEAVING, told(START, 1, seq=7))
+    after, _ = on_directive(LEAVING, directive_to(START, 1, seq=7))
 
     assert after.directive == 7
 
@@ -144,7 +144,7 @@ def test_a_trainer_that_ran_when_its_supervisor_died_has_not_settled_before_its_
     back, _ = on_supervisor_restart(AT_2)
 
     assert (back.phase, back.stopping) == (RUNNING, True)
-    assert on_directive(back, told(START, 2)) == (replace(back, directive=9), ())
+    assert on_directive(back, directive_to(START, 2)) == (replace(back, directive=9), ())
     assert on_run_ended(back, 2, STOPPED)[0].phase is STOPPED
 
 
