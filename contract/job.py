@@ -32,7 +32,7 @@ class JobRequest(Strict):
     integrations: Annotated[list[IntegrationRequest], Field(max_length=5)] | None = None
     """Experiment trackers that receive the metrics of each step; one of each type."""
     hyperparameters: HyperparametersRequest | None = None
-    """Deprecated place of method.TYPE.hyperparameters."""
+    """Deprecated; use method.TYPE.hyperparameters."""
     method: MethodRequest | None = None
     """How to train; default: supervised."""
     plan: str | None = Field(default=None, max_length=64)
@@ -42,7 +42,7 @@ class JobRequest(Strict):
     register_model: bool = False
     """Register the final model in the deployment's Azure ML workspace, which it must have."""
     infrastructure: InfrastructureRequest = InfrastructureRequest()
-    """Machines, and limits of money, time and place."""
+    """Machines, and limits of cost, time and region."""
     training: TrainingRequest = TrainingRequest()
     """Options of the training; the planner chooses omitted ones."""
 

@@ -63,7 +63,7 @@ class ElasticRequest(Strict):
 
 
 class InfrastructureRequest(TermsRequest):
-    """Machines, and limits of money, time and place."""
+    """Machines, and limits of cost, time and region."""
 
     nodes: int | None = Field(default=None, ge=1, le=100)
     """Number of machines; default: the planner's choice."""

@@ -24,7 +24,7 @@ def optimum(world: ReplayWorld, capacity: Capacity, begin: int) -> float:
 class _Backwards:
     """Cost-to-go by work done.
 
-    There is one array per place without machines, and one per mode and start-up ticks left with
+    There is one array per region without machines, and one per mode and start-up ticks left with
     machines.
     """
 

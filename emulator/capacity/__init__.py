@@ -1,4 +1,4 @@
-"""Simulated Spot capacity: the machines of each size in each place, and what follows from it."""
+"""Simulated Spot capacity: the machines of each size, region and zone, and what follows from it."""
 
 from emulator.capacity.spot_capacity import CapacityPool, SpotCapacity
 

@@ -8,7 +8,7 @@ is, drawn by the name of the scale set and of the instances; the others get noth
 
 import random
 
-from emulator.capacity.spot_capacity import CapacityPool, Place, SpotCapacity
+from emulator.capacity.spot_capacity import CapacityPool, PoolKey, SpotCapacity
 from emulator.core.errors import refusal, sku_not_available
 from emulator.core.state import EmulatorState, InstanceRow, ScaleSetRow
 
@@ -72,7 +72,7 @@ def _fitting(
     now: float,
 ) -> tuple[list[InstanceRow], CapacityPool | None]:
     """Those who find room in their pools, and a pool that has too little."""
-    rooms: dict[Place, int] = {}
+    rooms: dict[PoolKey, int] = {}
     fitting, short = [], None
     for instance in waiting:
         pool = spot_capacity.pool(scale_set, instance)

@@ -39,7 +39,7 @@ AMOUNTS = ("orders_per_hour", "order_size", "order_hours", "gap_seconds")
 
 @dataclass(frozen=True)
 class CapacityEntry:
-    """The capacity of one place; ``size`` and ``zone`` are empty where it is for any."""
+    """The capacity of one pool; ``size`` and ``zone`` are empty where it is for any."""
 
     region: str
     zone: str
@@ -48,12 +48,12 @@ class CapacityEntry:
     document: dict[str, Any]  # as given, with the recording in it
 
     @property
-    def place(self) -> tuple[str, str, str, bool]:
-        """The place that it is for: a later entry for the same replaces it."""
+    def pool_key(self) -> tuple[str, str, str, bool]:
+        """The pool that it is for: a later entry for the same one replaces it."""
         return self.region, self.zone, self.size, self.spot
 
     def fits(self, region: str, zone: str, size: str, *, spot: bool) -> bool:
-        """Whether it applies to that place; all in lower case."""
+        """Whether it applies to that pool; all in lower case."""
         criteria = ((self.region, region), (self.zone, zone), (self.size, size))
         return self.spot is spot and all(own in ("", value) for own, value in criteria)
 

@@ -8,19 +8,20 @@ without notice; whose, and whom they take, follows from the VMs' names.
 import random
 
 from emulator.capacity.allocation import leaving
-from emulator.capacity.spot_capacity import CapacityPool, Place
+from emulator.capacity.spot_capacity import CapacityPool, PoolKey
 from emulator.compute import evictions
 from emulator.core.state import ANY_PRICE, InstanceRow, ScaleSetRow
 from emulator.fabric import Fabric
 
 Machine = tuple[ScaleSetRow, InstanceRow]
+_MachinesByPool = dict[PoolKey, tuple[CapacityPool, list[Machine]]]
 
 
 def begin_due_evictions(fabric: Fabric, now: float) -> bool:
     """Begin every eviction that is due; a chore."""
     if not fabric.spot_capacity.entries:
         return False
-    staying: dict[Place, tuple[CapacityPool, list[Machine]]] = {}
+    staying: _MachinesByPool = {}
     for scale_set in fabric.state.scale_sets.values():
         if scale_set.spot:
             _gather(fabric, scale_set, staying)
@@ -28,9 +29,7 @@ def begin_due_evictions(fabric: Fabric, now: float) -> bool:
     return any([*begun, _hold_to_max_price(fabric, now)])
 
 
-def _gather(
-    fabric: Fabric, scale_set: ScaleSetRow, staying: dict[Place, tuple[CapacityPool, list[Machine]]]
-) -> None:
+def _gather(fabric: Fabric, scale_set: ScaleSetRow, staying: _MachinesByPool) -> None:
     """Add the Spot instances that have machines and are to keep them to their pools."""
     pools: dict[str, CapacityPool | None] = {}  # by zone
     for instance in scale_set.instances.values():
@@ -59,7 +58,7 @@ def _make_room(fabric: Fabric, pool: CapacityPool, machines: list[Machine], now:
 def _victims(pool: CapacityPool, machines: list[Machine]) -> list[Machine]:
     if pool.entry.option("victims") == "newest":
         return sorted(machines, key=lambda m: -m[1].created_at)
-    return sorted(machines, key=lambda m: _draw(pool, *m, "victim"))
+    return sorted(machines, key=lambda m: _draw(pool, m[0], m[1], "victim"))
 
 
 def _evict(fabric: Fabric, pool: CapacityPool, machine: Machine, now: float, at: float) -> None:

@@ -18,14 +18,14 @@ from emulator.capacity.traces import MachinesOverTime, at, lowest
 from emulator.core.catalog import catalog
 from emulator.core.state import InstanceRow, ScaleSetRow
 
-Place = tuple[str, str, str, bool]  # region, zone, size, whether it is for Spot
+PoolKey = tuple[str, str, str, bool]  # region, zone, size, whether it is for Spot
 
 
 @dataclass(frozen=True)
 class CapacityPool:
-    """The machines that the instances of one place share."""
+    """The machines that the instances of one pool share."""
 
-    key: Place
+    key: PoolKey
     entry: CapacityEntry
     trace: MachinesOverTime
 
@@ -39,7 +39,7 @@ class CapacityPool:
 
 
 class SpotCapacity:
-    """All entries, and which of them applies to a place."""
+    """All entries, and which of them applies to a pool."""
 
     def __init__(self, file: Path, base: Path | None = None, *, foresight: float = 31.0) -> None:
         self.foresight = foresight  # seconds: the notice that Azure gives, and one look more
@@ -54,14 +54,14 @@ class SpotCapacity:
         return self._entries
 
     def post(self, entries: list[Any]) -> list[CapacityEntry]:
-        """Set the capacity of these places from now on, or raise ArmError."""
+        """Set the capacity of these pools from now on, or raise ArmError."""
         added = [parse(entry, Path.cwd()) for entry in entries]
         self._posted = _override(self._posted, added)
         self._write()
         return added
 
     def clear(self, region: str = "", size: str = "") -> int:
-        """Take back what was posted, all of it or that of a place; the base stays."""
+        """Take back what was posted, all of it or that of a region or size; the base stays."""
         remaining = [
             entry
             for entry in self._posted
@@ -82,7 +82,7 @@ class SpotCapacity:
     def pool_at(
         self, region: str, zone: str, size: str, *, spot: bool = True
     ) -> CapacityPool | None:
-        """Return the pool of a place. Without a zone, entries for zones do not count."""
+        """Return the pool of these three. Without a zone, entries for zones do not count."""
         key = region.lower(), zone, size.lower(), spot
         if key not in self._pools:
             self._pools[key] = self._find(*key)
@@ -127,7 +127,7 @@ class SpotCapacity:
         self._arrange()
 
     def _arrange(self) -> None:
-        self._pools: dict[Place, CapacityPool | None] = {}
+        self._pools: dict[PoolKey, CapacityPool | None] = {}
         everything = _override(self._base, self._posted)
         self._entries = sorted(
             everything, key=lambda s: (bool(s.region), bool(s.zone), bool(s.size)), reverse=True
@@ -137,4 +137,4 @@ class SpotCapacity:
 def _override(
     lower: Iterable[CapacityEntry], upper: Iterable[CapacityEntry]
 ) -> list[CapacityEntry]:
-    return list(({s.place: s for s in lower} | {s.place: s for s in upper}).values())
+    return list(({s.pool_key: s for s in lower} | {s.pool_key: s for s in upper}).values())

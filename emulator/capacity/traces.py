@@ -1,4 +1,4 @@
-"""Capacity over time: how many machines there are for Spot (or for on-demand) in one place.
+"""Capacity over time: how many machines there are for Spot (or for on-demand) in one capacity pool.
 
 A trace is a pure function of time. It has no memory and no cursor, so it says the same whenever,
 however often and in whatever order it is asked, before and after a restart.
@@ -82,7 +82,7 @@ class Random:
     come in one day are drawn from a generator of that day's own: hence no memory is needed.
     """
 
-    seed: str  # with the place in it, so that places differ
+    seed: str  # with the pool in it, so that pools differ
     total: int
     orders_per_hour: float
     order_size: float

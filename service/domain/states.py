@@ -37,7 +37,7 @@ class Outcome(StrEnum):
 
     SUCCEEDED = "succeeded"
     EVICTED = "evicted"
-    NO_CAPACITY = "no_capacity"  # no room or no quota: the place is left alone for a while
+    NO_CAPACITY = "no_capacity"  # no room or no quota: the offering is left alone for a while
     MISCONFIGURED = "misconfigured"  # a person must act: a policy, an image, a subnet, a role
     PROVISIONING_FAILED = "provisioning_failed"  # Azure failed; worth another try anywhere
     UNRESPONSIVE = "unresponsive"

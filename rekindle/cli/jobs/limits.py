@@ -1,4 +1,4 @@
-"""Limits of cost, time and place: options of `rekindle submit` and `rekindle set`."""
+"""Limits of cost, time and region: options of `rekindle submit` and `rekindle set`."""
 
 import re
 from collections.abc import Iterable

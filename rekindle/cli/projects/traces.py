@@ -45,7 +45,7 @@ def _require_empty_folder(folder: Path) -> None:
 
 
 def _read_traces(cli: Cli, days: int, gap: int) -> Iterable[Json]:
-    """Yield every page, all as of the same time; places without observations are left out."""
+    """Yield every page, all as of the same time; pools without observations are left out."""
     after, until = None, None
     while True:
         page = cli.client.get(TRACES, days=days, gap_seconds=gap, until=until, after=after)

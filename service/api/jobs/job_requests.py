@@ -52,7 +52,7 @@ def method_of(request: JobRequest) -> Method:
 
 
 def hyperparameters_of(request: JobRequest) -> Hyperparameters:
-    """Return the hyperparameters from ``method`` or the deprecated place, not from both."""
+    """Return the hyperparameters from ``method`` or the deprecated member, not from both."""
     new = request.method.hyperparameters if request.method else None
     if new is not None and request.hyperparameters is not None:
         raise InvalidRequest(
@@ -92,7 +92,7 @@ def with_default_precision(request: JobRequest, accelerator: str) -> JobRequest:
 
 
 def terms_of(request: JobRequest) -> JobConstraints:
-    """Return the limits of money, time and place."""
+    """Return the limits of cost, time and region."""
     return apply_terms(UNCONSTRAINED, request.infrastructure)
 
 

@@ -177,7 +177,7 @@ def _reason(status: StatusMessage, beat: timedelta, now: datetime | None) -> dic
 
 
 def _queue(standing: QueueStanding | None, now: datetime | None) -> dict[str, Any] | None:
-    """Return the job's place in the queue; null once it is admitted."""
+    """Return the job's position in the queue; null once it is admitted."""
     if standing is None:
         return None
     position = standing.position
@@ -297,7 +297,7 @@ def _finish_times(remaining: RemainingTime, now: datetime) -> dict[str, int]:
 
 
 def _terms(job: JobRow) -> dict[str, Any]:
-    """Return the job's current limits of money, time and place."""
+    """Return the job's current limits of cost, time and region."""
     terms = job.constraints.as_dict()
     budget, max_price = terms["budget"], terms["max_price"]
     usd = {"currency": cost.CURRENCY}

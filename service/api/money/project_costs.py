@@ -22,7 +22,7 @@ _DEFAULT_SPAN = timedelta(days=7)
 Seconds = Annotated[int | None, Query(ge=0, le=_MAX_TIME, description="unix seconds")]
 
 Days = Annotated[
-    int | None, Query(ge=1, le=_MAX_BUCKETS, description="in place of start_time: whole ones")
+    int | None, Query(ge=1, le=_MAX_BUCKETS, description="instead of start_time: whole days")
 ]
 
 

@@ -56,7 +56,7 @@ async def get_fleet(parts: PartsDep, db: Db, caller: Reader, now: Now) -> Fleet:
 async def get_prices(
     parts: PartsDep, db: Db, caller: Reader, now: Now, days: Days = 30
 ) -> PriceHistories:
-    """Show how the Spot prices of the offered places went, as Azure published them."""
+    """Show the history of the offerings' Spot prices, as Azure published them."""
     since = now - timedelta(days=days)
     spot = (o for o in parts.plan_defaults.offerings if o.capacity_type is CapacityType.SPOT)
     pools = sorted({SpotPool(o.region, o.vm_size) for o in spot})

@@ -36,7 +36,7 @@ async def get_traces(
     limit: int = _MAX_LIMIT,
     after: After = None,
 ) -> TraceList:
-    """List traces by place. For the next page send ``until`` as answered, so that traces match."""
+    """List traces by Spot pool. Send ``until`` as answered for the next page: traces then match."""
     end = now if until is None else min(datetime.fromtimestamp(until, UTC), now)
     window = _window(end, days, gap_seconds)
     limit = clamp_limit(limit, _MAX_LIMIT)

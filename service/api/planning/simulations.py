@@ -21,7 +21,7 @@ _SIMULATION_LOCK = asyncio.Semaphore(1)  # it is a second or more of computing
 
 
 class SimulationRequest(Strict):
-    """Number of simulations, and a deadline in place of the job's own."""
+    """Number of simulations, and a deadline instead of the job's own."""
 
     deadline_hours: Annotated[float, Field(gt=0, le=_HOURS)] | None = None  # None: its own
     lives: Annotated[int, Field(ge=1, le=100)] = 20

@@ -39,7 +39,7 @@ class TimelineEntry(Answer):
 
 
 class Attempt(Answer):
-    """One allocation of machines: its place, price, outcome, steps and phases."""
+    """One allocation of machines: its offering, price, outcome, steps and phases."""
 
     id: str
     object: Literal["fine_tuning.job.attempt"] = "fine_tuning.job.attempt"

@@ -152,7 +152,7 @@ class PriceHistory(Answer):
 
 
 class PriceHistories(Answer):
-    """Spot prices of the offered places."""
+    """Spot prices of the offerings."""
 
     object: Literal["list"] = "list"
     data: list[PriceHistory]

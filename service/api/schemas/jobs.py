@@ -142,7 +142,7 @@ class MaxPrice(Answer):
 
 
 class Infrastructure(Answer):
-    """Limits of money, time and place."""
+    """Limits of cost, time and region."""
 
     budget: Budget | None
     deadline: UnixTime | None

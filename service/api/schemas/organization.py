@@ -201,7 +201,7 @@ class Reconciliation(Answer):
 
 
 class AvailabilityTrace(Answer):
-    """Spot capacity of one place over time."""
+    """Spot capacity of one region and VM size over time."""
 
     id: str
     object: Literal["availability_trace"] = "availability_trace"
@@ -213,6 +213,6 @@ class AvailabilityTrace(Answer):
 
 
 class TraceList(Page[AvailabilityTrace]):
-    """A page of traces by place."""
+    """A page of traces by region and VM size."""
 
     until: UnixTime

@@ -31,7 +31,7 @@ class Memory(Stored):
 
 
 class Option(Stored):
-    """One place with the best layout on it; times in seconds."""
+    """One offering with the best layout on it; times in seconds."""
 
     region: str
     vm_size: str

@@ -1,6 +1,6 @@
 """The seam to a registry of models: name, version and tags of a model in Blob.
 
-Nothing is copied: an entry names the files' place, and stays when they are deleted.
+Nothing is copied: an entry names the files' location, and stays when they are deleted.
 """
 
 from collections.abc import Mapping

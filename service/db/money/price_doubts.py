@@ -51,7 +51,7 @@ async def remove(conn: AsyncConnection, meter: str) -> None:
 async def last_good_prices(
     conn: AsyncConnection, pool: SpotPool, now: datetime
 ) -> dict[CapacityType, Decimal]:
-    """Return the last good prices of a place, from its newest attempts that ran.
+    """Return the last good prices of a Spot pool, from its newest attempts that ran.
 
     Spot attempts give the on-demand price too. Without any, the Spot price is the one that Azure
     published last.

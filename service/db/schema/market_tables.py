@@ -49,7 +49,7 @@ spot_prices = Table(
     CheckConstraint("hourly >= 0", name="not_negative"),
 )
 
-spot_scores = Table(  # the newest of each place; scores hold for a moment
+spot_scores = Table(  # the newest of each Spot pool; scores hold for a moment
     "spot_scores",
     metadata,
     Column("region", Text, nullable=False),

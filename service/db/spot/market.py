@@ -47,7 +47,7 @@ async def record_failure(
 
 
 async def bands(conn: AsyncConnection, pools: Iterable[SpotPool]) -> dict[SpotPool, ReportedBand]:
-    """Return the last eviction band of each place that has one."""
+    """Return the last eviction band of each pool that has one."""
     columns = (_bands.region, _bands.vm_size)
     query = (
         select(*columns, _bands.band, _bands.seen_at)
@@ -100,7 +100,7 @@ async def save_prices(
 async def prices(
     conn: AsyncConnection, pools: Collection[SpotPool], since: datetime, until: datetime
 ) -> dict[SpotPool, list[PricePoint]]:
-    """Return prices of each known place, oldest first, from the one valid at ``since`` on."""
+    """Return prices of each known pool, oldest first, from the one valid at ``since`` on."""
     columns, older = (_prices.region, _prices.vm_size), spot_prices.alias()
     same = (
         older.c.region == _prices.region,

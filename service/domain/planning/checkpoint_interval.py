@@ -55,7 +55,7 @@ class CheckpointInterval:
 class SaveHistory:
     """The saves and evictions of a job, known when a generation opens."""
 
-    planned: CheckpointInterval  # at the place of the attempt, with ...
+    planned: CheckpointInterval  # for the offering of the attempt, with ...
     nodes: int  # ... this number of machines
     cost: SaveCost | None  # of a save; None: none was measured
     evictions: int = 0

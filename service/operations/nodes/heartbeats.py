@@ -218,7 +218,7 @@ async def _record_batch(
 
 
 def _observe_gpus(heartbeat: Heartbeat, region: str, vm_size: str) -> None:
-    """Record the readings of a node's GPUs. Counters of a place begin at 0 with its first one."""
+    """Record the readings of a node's GPUs. Counters of a pool begin at 0 with the first one."""
     if not heartbeat.gpus and heartbeat.gpu_errors is None:
         return
     for gpu in heartbeat.gpus:

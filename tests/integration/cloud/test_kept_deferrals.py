@@ -23,11 +23,11 @@ from tests.integration.cloud.test_deferred_calls import (
     add_waiting,
     attempt_row,
     cloud,
-    left,
     limits_of,
     reconciler,
     replica_of,
     row_of,
+    set_tokens,
     tokens_of,
 )
 from tests.integration.cloud.test_rate_limit import failing
@@ -56,9 +56,9 @@ async def test_a_deferred_refill_does_not_forget_the_machine_that_hangs(
             break
         unlisted = unlisted or present - {n.vm_id for n in nodes}
         if unlisted:  # others take all that comes back
-            await left(engine, clock, RequestKind.UPDATE, -1000)
+            await set_tokens(engine, clock, RequestKind.UPDATE, -1000)
         if (await row_of(engine)).deferred_call == "refill":
-            await left(engine, clock, RequestKind.LIST, -1000)
+            await set_tokens(engine, clock, RequestKind.LIST, -1000)
             deferrals += 1
 
     assert deferrals >= 3
@@ -72,11 +72,11 @@ async def test_machines_that_go_while_a_refill_is_deferred_are_missed_without_a_
     least = {"nodes": 3, "elastic": {"min_nodes": 1}}
     _, nodes, number = await start_elastic_job(world, **ELASTIC | {"infrastructure": least})
     world.attempts = reconciler
-    await left(engine, clock, RequestKind.UPDATE, -10000)  # 20 minutes
+    await set_tokens(engine, clock, RequestKind.UPDATE, -10000)  # 20 minutes
     number = await shrink(world, nodes, number)
     await world.tick(seconds=10)
     row_before, name = await row_of(engine), scale_set_name(nodes[0].attempt_id)
-    await left(engine, clock, RequestKind.UPDATE, -20000)  # others wait behind it
+    await set_tokens(engine, clock, RequestKind.UPDATE, -20000)  # others wait behind it
     ids = {i.vm_id: i.instance_id for i in (await cloud.get(name)).instances}
     cloud.evict(name, ids[nodes[1].vm_id])
     await world.tick(2, seconds=10)
@@ -91,7 +91,7 @@ async def test_a_creation_that_is_deferred_beyond_the_provisioning_timeout_is_ma
     engine: AsyncEngine, clock: Clock, cloud: Watched, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
-    await left(engine, clock, RequestKind.CREATE, -125 * 50)
+    await set_tokens(engine, clock, RequestKind.CREATE, -125 * 50)
     await reconciler.run_once()
     delay = (await row_of(engine)).due_at - clock()
     clock.advance(seconds=delay.total_seconds())
@@ -109,7 +109,7 @@ async def test_a_deferred_creation_that_is_cancelled_gives_its_tokens_back(
     engine: AsyncEngine, clock: Clock, reconciler: AttemptReconciler
 ) -> None:
     await add_waiting(engine, clock, AttemptState.PROVISIONING)
-    await left(engine, clock, RequestKind.CREATE, -100)
+    await set_tokens(engine, clock, RequestKind.CREATE, -100)
     await reconciler.run_once()
     tokens = (await tokens_of(engine))[RequestKind.CREATE]
     async with engine.begin() as conn:
@@ -130,7 +130,7 @@ async def test_a_due_call_beyond_the_concurrency_limit_keeps_its_tokens(
     with limited._limit.slot(SPOT.region):
         await reconciler.run_once()
     row = await row_of(engine)
-    await left(engine, clock, RequestKind.CREATE, -1000)
+    await set_tokens(engine, clock, RequestKind.CREATE, -1000)
     clock.advance(seconds=5)
     await reconciler.run_once()
 
@@ -177,7 +177,7 @@ async def test_a_halt_gives_the_tokens_of_a_look_back_that_a_list_replaces(
     assert replica.lister is not None
     job = await world.submit()
     await train(world, await boot(world, job["id"]), step=1)
-    await left(engine, clock, RequestKind.LIST, -100)
+    await set_tokens(engine, clock, RequestKind.LIST, -100)
     async with engine.begin() as conn:
         await conn.execute(update(tables.attempts).values(due_at=clock()))
     await replica.run_once()

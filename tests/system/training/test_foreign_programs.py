@@ -20,7 +20,6 @@ import torch.distributed.checkpoint as dcp
 from safetensors.torch import load_file
 from torch.distributed.checkpoint.default_planner import DefaultLoadPlanner
 from torch.distributed.checkpoint.state_dict import StateDictOptions, get_state_dict, set_state_dict
-from trainer.convert.open_parameters import FullParameters
 
 from tests.azurite import Azurite
 from tests.repository.sources import ROOT
@@ -30,6 +29,7 @@ from trainer.checkpoint.fragments import STATES
 from trainer.convert import dcp as to_dcp
 from trainer.convert import hf, universal
 from trainer.convert.source import find_checkpoint
+from trainer.convert.whole import FullParameters
 from trainer.engine.deepspeed_engine import parameter_groups
 from trainer.model.base_model import load_model
 

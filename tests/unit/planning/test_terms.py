@@ -1,4 +1,4 @@
-"""What a user allows: money, time and places."""
+"""What a user allows: cost, time and regions."""
 
 from datetime import UTC, datetime
 from decimal import Decimal

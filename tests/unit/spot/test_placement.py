@@ -25,7 +25,7 @@ NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HELD = OfferingExperience(holds=Exposure((1.0, 0.0, 0.0, 0.0), (0, 0, 0, 0)))
 
 
-def place(region: str, hourly: str = "8") -> OfferingState:
+def offering_in(region: str, hourly: str = "8") -> OfferingState:
     chosen = option(region, 1.0)
     return OfferingState(option=chosen, price=replace(chosen.price, hourly=Decimal(hourly)))
 
@@ -49,7 +49,12 @@ def order(
 
 
 def test_of_one_price_the_better_scored_comes_first_and_what_is_not_scored_before_low() -> None:
-    offerings = [place("low"), place("silent"), place("medium", "8.05"), place("high")]
+    offerings = [
+        offering_in("low"),
+        offering_in("silent"),
+        offering_in("medium", "8.05"),
+        offering_in("high"),
+    ]
     scores = {score.value.lower(): scored(score) for score in PlacementScore}
 
     assert order(offerings, scores) == ["high", "medium", "silent", "low"]
@@ -58,19 +63,19 @@ def test_of_one_price_the_better_scored_comes_first_and_what_is_not_scored_befor
 def test_a_cheaper_offering_stays_before_a_better_scored_one() -> None:
     scores = {"cheap": scored(PlacementScore.LOW), "dear": scored(PlacementScore.HIGH)}
 
-    assert order([place("cheap"), place("dear", "8.10")], scores) == ["cheap", "dear"]
+    assert order([offering_in("cheap"), offering_in("dear", "8.10")], scores) == ["cheap", "dear"]
 
 
 def test_where_we_have_held_machines_a_score_changes_nothing() -> None:
-    experienced = replace(place("known"), experience=HELD)
+    experienced = replace(offering_in("known"), experience=HELD)
     scores = {"known": scored(PlacementScore.LOW), "new": scored(PlacementScore.HIGH)}
 
-    assert order([experienced, place("new")], scores) == ["known", "new"]
-    assert order([place("new"), experienced], scores) == ["new", "known"]
+    assert order([experienced, offering_in("new")], scores) == ["known", "new"]
+    assert order([offering_in("new"), experienced], scores) == ["new", "known"]
 
 
 def test_on_demand_is_not_ordered_by_the_scores_of_spot() -> None:
-    spot = place("a")
+    spot = offering_in("a")
     paid = replace(spot.option.offering, capacity_type=CapacityType.ON_DEMAND, region="b")
     on_demand = replace(spot, option=replace(spot.option, offering=paid))
 
