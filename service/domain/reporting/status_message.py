@@ -121,9 +121,8 @@ def _ending(job: JobFacts) -> StatusMessage | None:
     match job.state:
         case JobState.SUCCEEDED:
             survived = humanize.survived_evictions(job.evictions)
-            text = (
-                f"All {job.total_steps} steps are done and the model is ready{survived}.{leaving}"
-            )
+            done = f"All {job.total_steps} steps are done"
+            text = f"{done} and the model is ready{survived}.{leaving}"
             return StatusMessage("done", "succeeded", text)
         case JobState.FAILED:
             return StatusMessage("done", "failed", humanize.as_sentence(job.reason) + leaving)
@@ -300,9 +299,8 @@ def _first_step(attempt: AttemptFacts, machines: str) -> StatusMessage:
     )
     if attempt.loaded_at is None:
         does = humanize.pluralize(count, "loads", "load")
-        return StatusMessage(
-            "loading", "loading", f"{machines} {does} model and data{load}{since}."
-        )
+        text = f"{machines} {does} model and data{load}{since}."
+        return StatusMessage("loading", "loading", text)
     have = humanize.pluralize(count, "has", "have")
     text = f"{machines} {have} loaded model and data{load}; the first step is running{since}."
     return StatusMessage("loading", "first_step", text)
@@ -359,18 +357,15 @@ def _refused(job: JobFacts, attempt: AttemptFacts) -> StatusMessage:
 
 
 def _evicted(job: JobFacts, attempt: AttemptFacts) -> str:
-    count = attempt.instance_count
-    noticed = attempt.evicted_noticed
-    unnoticed = attempt.evicted_unnoticed
-    if not noticed + unnoticed:
+    noticed, unnoticed = attempt.evicted_noticed, attempt.evicted_unnoticed
+    if not (evicted := noticed + unnoticed):
         return f"{humanize.as_sentence(attempt.reason)} Looking for machines to {job.intent}."
     how = "with notice" if not unnoticed else "without notice"
     if noticed and unnoticed:
         how = f"({noticed} with notice, {unnoticed} without)"
-    verb = "was" if noticed + unnoticed == 1 else "were"
-    summary = (
-        f"{noticed + unnoticed} of {count_machines(count)} {verb} evicted in {attempt.region} {how}"
-    )
+    machines = count_machines(attempt.instance_count)
+    verb = "was" if evicted == 1 else "were"
+    summary = f"{evicted} of {machines} {verb} evicted in {attempt.region} {how}"
     return f"{summary}; looking for machines to {job.intent}."
 
 

@@ -82,9 +82,9 @@ def solved(**parameters: object) -> cost_to_go.CostToGo:
         "ratio": 0.3,
         "cold_start": 0.2,
         "lost": 0.0,
-        "evictions": HOLD_PRIOR,
-        "returns": OUTAGE_PRIOR,
-        "elsewhere": 0.0,
+        "eviction_rates": HOLD_PRIOR,
+        "return_rates": OUTAGE_PRIOR,
+        "failover_probability": 0.0,
     }
     return cost_to_go.solve(cost_to_go.CostModel(**usual | parameters), 16.0, 16.0)  # type: ignore[arg-type] # by name
 
