@@ -151,7 +151,7 @@ def _rules(options: argparse.Namespace) -> Rules:
         history=options.history,
         staying=options.staying,
         asking=options.asking,
-        signs=AvailabilitySignals(
+        signals=AvailabilitySignals(
             every_s=options.sign_minutes * 60,
             true_positive_rate=options.sign_sees,
             false_positive_rate=options.sign_errs,

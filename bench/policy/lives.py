@@ -37,7 +37,7 @@ class Rules:
     history: bool
     staying: bool
     asking: bool = False
-    signs: AvailabilitySignals = ours.DEFAULT_SIGNALS
+    signals: AvailabilitySignals = ours.DEFAULT_SIGNALS
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,8 +115,8 @@ def _results(
     folder: TraceFolder, zones: Sequence[int], world: ReplayWorld, begin: int, rules: Rules
 ) -> Iterator[tuple[str, Result]]:
     capacity = [folder.capacity[z] for z in zones]
-    empty_experience = ours.empty_experience
-    yield REKINDLE, ours.play(world, capacity, begin, empty_experience(world), signs=rules.signs)
+    empty_experience, signals = ours.empty_experience, rules.signals
+    yield REKINDLE, ours.play(world, capacity, begin, empty_experience(world), signals=signals)
     if rules.staying:
         yield STAYING, ours.play(world, capacity, begin, empty_experience(world), MoveMode.STAYS)
     if rules.asking:
@@ -124,8 +124,8 @@ def _results(
         yield ASKING, ours.play(world, capacity, begin, empty_experience(world), moves)
     if rules.history:
         experience = empty_experience(world)
-        ours.play(world, capacity, begin - world.deadline, experience, signs=rules.signs)
-        yield WARM, ours.play(world, capacity, begin, experience, signs=rules.signs)
+        ours.play(world, capacity, begin - world.deadline, experience, signals=signals)
+        yield WARM, ours.play(world, capacity, begin, experience, signals=signals)
     for name in RIVALS:
         policy = SkyNomad() if name == "skynomad" else rivals.POLICIES[name]
         yield name, rivals.play(policy, world, capacity, begin)

@@ -28,11 +28,11 @@ def play(
     begin: int,
     experience: MarketExperience,
     moves: MoveMode = MoveMode.LEAVES_FIRST,
-    signs: AvailabilitySignals = DEFAULT_SIGNALS,
+    signals: AvailabilitySignals = DEFAULT_SIGNALS,
 ) -> Result:
     """Simulate one run and add its observations to ``experience``."""
     outcome = simulate(
-        replace(_case(world), moves=moves, signals=signs), capacity, begin, experience
+        replace(_case(world), moves=moves, signals=signals), capacity, begin, experience
     )
     return Result(
         cost=outcome.dollars * HOUR / world.tick_s,
