@@ -82,7 +82,7 @@ class SpotCapacity:
     def pool_at(
         self, region: str, zone: str, size: str, *, spot: bool = True
     ) -> CapacityPool | None:
-        """Return the pool of these three. Without a zone, entries for zones do not count."""
+        """Return the pool of a size in a region. Without a zone, entries for zones do not count."""
         key = region.lower(), zone, size.lower(), spot
         if key not in self._pools:
             self._pools[key] = self._find(*key)

@@ -19,7 +19,7 @@ from emulator.machines import processes
 
 
 async def capacity(request: Request) -> Response:
-    """Say how many more instances can be allocated in a region; null for any number.
+    """Say how many more instances of a size a region can allocate; null for any number.
 
     Only allocations count down from it; what is deleted or evicted does not come back.
     """

@@ -37,9 +37,8 @@ class UtilizationMeter:
         self._peak = _peak_flops(engine.device) if is_mfu_defined else 0.0
         self._per_token = _flops_per_token(engine.module) if self._peak else 0.0
         self._passes: list[tuple[Any, Any]] = []
-        self._forward_seconds = (
-            0.0  # seconds in forward passes since the last comparison: rows differ
-        )
+        # Seconds in forward passes since the last comparison: rows differ.
+        self._forward_seconds = 0.0
 
     @contextmanager
     def time_forward(self) -> Iterator[None]:

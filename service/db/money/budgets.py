@@ -277,7 +277,7 @@ def _caps(r: RowMapping) -> BudgetCaps:
 def _hold(r: RowMapping) -> BudgetHold:
     state = AttemptState(r["state"])
     is_terminating = state is AttemptState.TERMINATING
-    # Without a refill all have arrived.
+    # None once all replacements have arrived.
     refilled_at = r["refilled_at"] if r["refills"] and not is_terminating else None
     ordered_at = refilled_at or r["created_at"]
     has_arrived = (

@@ -33,7 +33,7 @@ from service.operations.storage.tiers import (
 from service.storage.store import BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, InputFile, Manifest, PinnedModel
 
-# As rekindle/stage.py, a card.
+# Those of rekindle/stage.py, and that of a model card.
 _SUFFIXES = {
     ".jinja",
     ".json",

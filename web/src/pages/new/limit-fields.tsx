@@ -1,4 +1,4 @@
-/** Limits of money, time and place. */
+/** Limits of cost, time and region. */
 
 import { Field } from "../../components/field";
 import { Panel } from "../../components/panel";
