@@ -63,7 +63,7 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
     before = await space.made(spec)
     await space.preempt(spec.name, before.instances[0].vm_id)
 
-    scale_set = await space.wait_until_seen(
+    scale_set = await space.wait_for_state(
         spec.name, lambda s: s is not None and sum(i.running for i in s.instances) < 2
     )
     assert scale_set is not None
@@ -89,8 +89,8 @@ async def test_a_deleted_one_is_seen_to_be_gone(space: Space) -> None:
     spec = a_spec()
     await space.made(spec)
     await space.cloud.delete(spec.name)
-    await space.wait_until_seen(spec.name, lambda s: s is None or s.phase is ScaleSetPhase.DELETING)
-    await space.wait_until_seen(spec.name, lambda s: s is None)
+    await space.wait_for_state(spec.name, lambda s: s is None or s.phase is ScaleSetPhase.DELETING)
+    await space.wait_for_state(spec.name, lambda s: s is None)
 
     assert await space.cloud.list_owned() == []
     with pytest.raises(ScaleSetNotFound):
@@ -140,7 +140,7 @@ async def test_no_thread_waits_for_a_cluster_to_come_or_to_go(azure: Emulator) -
     async for space in emulated_space(azure):
         spec = a_spec()
         await space.cloud.create(spec)
-        await space.wait_until_seen(spec.name, lambda s: s is not None)
+        await space.wait_for_state(spec.name, lambda s: s is not None)
         await space.cloud.delete(spec.name)
         waiting = [t.name for t in threading.enumerate() if t.name.startswith("LROPoller")]
 
@@ -160,7 +160,7 @@ async def test_clusters_are_deleted_after_the_last_offering_of_the_workspace_is_
         cloud = azure_access.cloud(configured, clock)
         clusters = await cloud.list_owned()
         await cloud.delete(spec.name)
-        await space.wait_until_seen(spec.name, lambda s: s is None)
+        await space.wait_for_state(spec.name, lambda s: s is None)
 
         assert [s.name for s in clusters] == [spec.name]
         with pytest.raises(ScaleSetNotFound):
@@ -208,7 +208,7 @@ async def test_others_on_the_cluster_are_left_alone(
     put(client, f"{JOBS}/theirs", other_job)
     scale_set = await replace(named, cloud=cloud).made(spec)
     await cloud.delete(spec.name)
-    await named.wait_until_seen(spec.name, lambda s: s is None)
+    await named.wait_for_state(spec.name, lambda s: s is None)
 
     assert len(scale_set.instances) == 2
     assert show_cluster(client, f"{JOBS}/theirs")["properties"]["status"] == "Running"
@@ -227,7 +227,7 @@ async def test_a_job_is_found_and_ended_when_the_settings_name_its_cluster_no_mo
     await cloud.create(spec)
     assert await cloud.get(spec.name) == before
     await cloud.delete(spec.name)
-    await named.wait_until_seen(spec.name, lambda s: s is None)
+    await named.wait_for_state(spec.name, lambda s: s is None)
 
     assert owned_clusters(client) <= existing  # clusters of other tests
     await cloud.close()
@@ -250,7 +250,7 @@ async def test_the_settings_name_the_cluster(azure: Emulator, clock: Clock, name
 async def test_a_job_that_failed_says_why_until_it_is_deleted(named: Space) -> None:
     spec = replace(a_spec(), image="example/unknown:1")
     await named.cloud.create(spec)
-    scale_set = await named.wait_until_seen(
+    scale_set = await named.wait_for_state(
         spec.name, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED
     )
     await named.cloud.delete(spec.name)

@@ -75,7 +75,7 @@ class Space:
         except ScaleSetNotFound:
             return None
 
-    async def wait_until_seen(
+    async def wait_for_state(
         self, name: str, right: Callable[[ScaleSet | None], bool]
     ) -> ScaleSet | None:
         """Wait until the scale set is ``right``, and return it."""

@@ -22,11 +22,11 @@ async def test_two_nodes_train_stop_resume_and_finish(scene: Scene) -> None:
     await scene.trains(first_node, second_node)
     for node in (first_node, second_node):
         await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, first_node, second_node))
+    await scene.until(lambda: _have_all_reported(NodePhase.STOPPED, 1, first_node, second_node))
     stopped = scene.job.newest()
     scene.modes |= {"one": "finish", "two": "finish"}
     await scene.generation(first_node, second_node, number=2)
-    await scene.until(lambda: _all_said(NodePhase.FINISHED, 2, first_node, second_node))
+    await scene.until(lambda: _have_all_reported(NodePhase.FINISHED, 2, first_node, second_node))
 
     assert (stopped.step, stopped.generation, stopped.world_size) == (10, 1, 4)
     head = scene.job.head()
@@ -131,7 +131,7 @@ async def test_a_save_that_lacks_a_peers_part_is_never_committed(scene: Scene) -
     await scene.generation(first_node, second_node)
     await scene.trains(first_node, second_node)
     await scene.service.direct(second_node, STOP, number=1)
-    await scene.until(lambda: _all_said(NodePhase.STOPPED, 1, first_node, second_node))
+    await scene.until(lambda: _have_all_reported(NodePhase.STOPPED, 1, first_node, second_node))
 
     assert scene.job.head().checkpoints == ()
     assert any(n.endswith("rank-00000.json") for n in scene.job.names("checkpoints/"))
@@ -247,7 +247,7 @@ def _expired(scene: Scene) -> str:
     return scene.job.azurite.container_sas(scene.job.container.container_name, hours=-1.0)
 
 
-def _all_said(phase: NodePhase, generation: int, *nodes: ScriptedNode) -> bool:
+def _have_all_reported(phase: NodePhase, generation: int, *nodes: ScriptedNode) -> bool:
     return all(n.has_reported(phase, generation) for n in nodes)
 
 

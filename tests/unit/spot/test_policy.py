@@ -211,7 +211,7 @@ def test_jobs_alike_share_a_solution() -> None:
     assert solve.cache_info().misses == before
 
 
-def test_a_situation_can_be_stored() -> None:
+def test_a_policy_state_can_be_stored() -> None:
     stored = json.loads(json.dumps(policy_state(held=hold(spot())).as_dict()))
 
     assert stored["work_s"] == 10 * HOUR

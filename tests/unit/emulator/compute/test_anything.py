@@ -56,14 +56,14 @@ JSON = st.recursive(
 )
 
 
-def locations(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
-    """Every place in a body."""
+def member_paths(value: object, path: tuple[str | int, ...] = ()) -> list[tuple[str | int, ...]]:
+    """Return the path of each member of a body, the body itself first."""
     inside: list[tuple[str | int, object]] = []
     if isinstance(value, dict):
         inside = list(value.items())
     elif isinstance(value, list):
         inside = list(enumerate(value))
-    return [path, *(p for key, member in inside for p in locations(member, (*path, key)))]
+    return [path, *(p for key, member in inside for p in member_paths(member, (*path, key)))]
 
 
 @st.composite
@@ -72,7 +72,7 @@ def requests(draw: st.DrawFn) -> tuple[str, str, str]:
     method, path, valid = draw(st.sampled_from(BODIES))
     body: Any = copy.deepcopy(valid)
     for _ in range(draw(st.integers(1, 2))):
-        where = draw(st.sampled_from(locations(body)[1:] or [()]))
+        where = draw(st.sampled_from(member_paths(body)[1:] or [()]))
         if not where:
             break
         target = body

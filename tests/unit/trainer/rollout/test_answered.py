@@ -40,8 +40,8 @@ def answer(sample: int, number: int = 0, born: int = 0, tokens: int = 3) -> Grad
     )
 
 
-def values_of(row: GradedAnswer) -> list[object]:
-    """All of it, comparable."""
+def comparable(row: GradedAnswer) -> list[object]:
+    """Return all members, arrays as bytes."""
     values = [getattr(row, f.name) for f in fields(row)]
     return [v.tobytes() if isinstance(v, np.ndarray) else v for v in values]
 
@@ -84,10 +84,12 @@ def test_what_is_written_is_read_bit_for_bit(
     write_answers(state, path)
     state_read = read_answers(path)
 
-    assert [values_of(row) for row in state_read.waiting] == [
-        values_of(row) for row in state.waiting
+    assert [comparable(row) for row in state_read.waiting] == [
+        comparable(row) for row in state.waiting
     ]
-    assert [values_of(row) for row in state_read.replay] == [values_of(row) for row in state.replay]
+    assert [comparable(row) for row in state_read.replay] == [
+        comparable(row) for row in state.replay
+    ]
 
 
 def test_the_oldest_give_way_and_the_stale_are_dropped() -> None:
