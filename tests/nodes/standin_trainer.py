@@ -57,7 +57,8 @@ def main() -> int:
         return 1
     if mode == "orphan":
         subprocess.Popen(["sleep", "600"], start_new_session=True)
-    load(folder, ranks, mode)
+    if generation.checkpoint:
+        load(folder, ranks, mode)
     lay_slot(folder, size)
     step = begin
     while mode not in {"finish", "wrong"} or step < begin + FINAL_STEPS:
@@ -104,11 +105,11 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
 
 
 def load(folder: RunDir, ranks: range, mode: str) -> None:
-    """In mode "loads", request all tensors of the checkpoint for every rank, and wait for them."""
-    if mode != "loads":
-        return
+    """Wait for the checkpoint; in mode "loads" also request all its tensors for every rank."""
     while not folder.checkpoint.exists():
         threading.Event().wait(0.005)
+    if mode != "loads":
+        return
     manifest = Manifest.from_json((folder.checkpoint / MANIFEST).read_bytes())
     files = [file for file in manifest.files if file.blocks]
     ranges = tuple(ByteRange(file=file.name, begin=0, end=file.size) for file in files)

@@ -212,10 +212,12 @@ async def test_deletion_takes_time_may_be_repeated_and_ends_in_not_found(
 ) -> None:
     await world.cloud.create(spec)
     await world.wait_until_seen(spec.name, READY)
+    await world.arm("delete_hangs")
     for _ in range(2):
         await world.cloud.delete(spec.name)
         assert (await world.cloud.get(spec.name)).phase is DELETING
 
+    await world.clear()
     await world.wait_until_gone(spec.name)
     with pytest.raises(ScaleSetNotFound):
         await world.cloud.delete(spec.name)
