@@ -113,19 +113,19 @@ NUMBERS: tuple[tuple[str, Callable[[str], float], float, str], ...] = (
     ("--windows", _count, 8, "Random start times per zone"),
     ("--seed", int, 1, "Random seed of start times and forecasts"),
     (
-        "--sign-minutes",
+        "--score-minutes",
         POSITIVE,
         DEFAULT_SIGNALS.every_s / 60,
         "Minutes between two placement scores",
     ),
     (
-        "--sign-sees",
+        "--score-sensitivity",
         _share,
         DEFAULT_SIGNALS.true_positive_rate,
         "Probability that a score shows capacity where there is some",
     ),
     (
-        "--sign-errs",
+        "--score-false-alarms",
         _share,
         DEFAULT_SIGNALS.false_positive_rate,
         "Probability that a score shows capacity where there is none",
@@ -152,9 +152,9 @@ def _rules(options: argparse.Namespace) -> Rules:
         staying=options.staying,
         asking=options.asking,
         signals=AvailabilitySignals(
-            every_s=options.sign_minutes * 60,
-            true_positive_rate=options.sign_sees,
-            false_positive_rate=options.sign_errs,
+            every_s=options.score_minutes * 60,
+            true_positive_rate=options.score_sensitivity,
+            false_positive_rate=options.score_false_alarms,
         ),
     )
 
