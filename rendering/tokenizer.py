@@ -73,11 +73,6 @@ class Tokenizer:
     def __len__(self) -> int:
         return int(self.backend.get_vocab_size())
 
-    @property
-    def has_template(self) -> bool:
-        """Whether chats can be rendered."""
-        return bool(self.templates)
-
     def template(self, tools: Tools) -> ChatTemplate:
         """Return the template for a chat; chats with tools may have their own."""
         return self._compiled[self._template_name(tools)]

@@ -64,11 +64,6 @@ class BudgetCaps:
     project_announced: int
     save_seconds: float  # planned for one checkpoint
 
-    @property
-    def has_cap(self) -> bool:
-        """Return whether the job or its project has a budget."""
-        return self.terms.budget is not None or self.project_cap is not None
-
 
 async def caps(conn: AsyncConnection, job_id: str) -> BudgetCaps:
     """Return the budgets that limit the job."""

@@ -42,10 +42,6 @@ class SurvivalCurve:
         longest = ordered[-1][0] if ordered else 0.0
         return cls(tuple(ages), tuple(hazard), longest, sum(ended for _, ended in ordered))
 
-    def survival(self, age: float) -> float:
-        """Return the share of lives that reach this age."""
-        return math.exp(-self._cumulative(age))
-
     def mean_residual_life(self, age: float, horizon: float) -> float:
         """Return the expected hours still to live, capped at ``horizon``."""
         end, expected, at = age + horizon, 0.0, age

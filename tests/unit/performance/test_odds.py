@@ -64,9 +64,8 @@ def test_the_curve_finds_the_mean_it_saw_and_lives_that_were_cut_do_not_shorten_
     complete = [(10.0, True)] * 10
     censored = [*complete, *[(1.0, False)] * 30]
 
-    assert lifetimes.SurvivalCurve.of(censored).survival(9.0) == lifetimes.SurvivalCurve.of(
-        complete
-    ).survival(9.0)
+    curves = [lifetimes.SurvivalCurve.of(lives) for lives in (censored, complete)]
+    assert curves[0].mean_residual_life(0.0, 9.0) == curves[1].mean_residual_life(0.0, 9.0) == 9.0
 
 
 def test_a_thin_curve_is_not_asked() -> None:
