@@ -1,11 +1,12 @@
 """`python -m tests.chaos [--harm NAME ...] [--every N] [--plays NAME ...] [--storms N] [--record]`.
 
-Finds every point of every play, strikes a replica at each of them in every way, and looks at the
-promises. Exit 1: one was broken, or no play comes to a place of the code.
+Runs each play once to list its points (effects and commits). Then runs it again for each point and
+each kind of fault, with that fault injected there, and checks every promise. Exit 1: a promise was
+broken, or no play reaches some place in the code that writes.
 
-`--keep FILE` notes each life, a line of JSON with what it broke, and does not live again those
-that were struck and broke nothing: a run that was stopped goes on, one with a smaller `--every`
-takes the rest. Strikes that missed are told at the end; it fails if most of one kind did.
+`--keep FILE` appends one JSON line per life with the promises it broke, and skips lives that the
+file records as unbroken. So an interrupted run continues, and a smaller `--every` adds the rest.
+The end reports strikes that missed their point; the run fails if most of one kind did.
 """
 
 import argparse
@@ -28,7 +29,7 @@ from tests.scenario.seams import Harm, Point
 
 
 def main() -> int:
-    """Run, print, and say by the exit status whether every promise was kept."""
+    """Run and print; return 1 if a promise was broken."""
     options = _options()
     signal.signal(signal.SIGTERM, signal.default_int_handler)  # ends the servers that were started
     summary = _run(options)
@@ -45,9 +46,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
     broken: list[str] = []
     points_by_play = _points_of_plays(options.plays)
-    missed = _tell(points_by_play)
+    missed = _print_points(points_by_play)
     if set(options.plays) == set(PLAYS):
-        broken += [f"no play comes to: {place}" for place in missed]
+        broken += [f"no play reaches: {place}" for place in missed]
         if options.record:
             places.record(
                 {play: {p.what for _, p in all_} for play, all_ in points_by_play.items()}
@@ -59,10 +60,8 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     planned += [Storm(options.seed + n) for n in range(options.storms)]
     unbroken = lives.unbroken_lives(options.keep)
     todo = [life for life in planned if str(life) not in unbroken]
-    print_line(
-        f"{len(todo)} of {len(planned)} lives are to be lived, in {options.processes} processes"
-    )
-    outcome = lives.live(todo, options.keep, options.processes)
+    print_line(f"{len(todo)} of {len(planned)} lives to run, in {options.processes} processes")
+    outcome = lives.run(todo, options.keep, options.processes)
     outcome.share.lives.update(
         s.kind for s in planned if isinstance(s, Strike) and str(s) in unbroken
     )
@@ -73,7 +72,7 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
         "lives": outcome.lives.total(),
         "by_harm": dict(outcome.lives),
         "missed": outcome.share.missed,
-        "broken": broken + outcome.broken + outcome.share.too_many(),
+        "broken": broken + outcome.broken + outcome.share.failures(),
         "seconds": round(time.monotonic() - started, 1),
     }
 
@@ -83,15 +82,17 @@ def _points_of_plays(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
         return runner.run(points.enumerated(url, plays))
 
 
-def _tell(points_by_play: dict[str, list[tuple[int, Point]]]) -> list[str]:
-    """Print what was found; return the places that no life comes to."""
+def _print_points(points_by_play: dict[str, list[tuple[int, Point]]]) -> list[str]:
+    """Print the number of points; return the places that no life reaches."""
     for play, all_ in points_by_play.items():
-        print_line(f"{play:20} {len(all_):4} points of its own")
-    met = {point.what for all_ in points_by_play.values() for _, point in all_}
-    print_line(f"{sum(map(len, points_by_play.values()))} points at {len(met)} places in the code")
-    missed = sorted(places.all_places() - met)
+        print_line(f"{play:20} {len(all_):4} own points")
+    reached = {point.what for all_ in points_by_play.values() for _, point in all_}
+    print_line(
+        f"{sum(map(len, points_by_play.values()))} points at {len(reached)} places in the code"
+    )
+    missed = sorted(places.all_places() - reached)
     for place in missed:
-        print_line(f"  no life comes to: {place}")
+        print_line(f"  no life reaches: {place}")
     return missed
 
 
@@ -99,22 +100,26 @@ def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m tests.chaos", description=__doc__)
     names = {harm.name.lower(): harm for harm in Harm}
     parser.add_argument(
-        "--harm", nargs="*", default=list(names), choices=list(names), help="default: all"
+        "--harm", nargs="*", default=list(names), choices=list(names), help="faults; default: all"
     )
     parser.add_argument("--plays", nargs="*", default=list(PLAYS), choices=list(PLAYS))
     parser.add_argument("--every", type=int, default=1, metavar="N", help="strike every Nth point")
-    parser.add_argument("--storms", type=int, default=20, metavar="N", help="random lives after it")
-    parser.add_argument("--seed", type=int, default=1, help="of the first storm")
-    parser.add_argument("--record", action="store_true", help="write met.txt, of all plays")
+    parser.add_argument(
+        "--storms", type=int, default=20, metavar="N", help="random lives at the end; default: 20"
+    )
+    parser.add_argument("--seed", type=int, default=1, help="seed of the first storm")
+    parser.add_argument("--record", action="store_true", help="update reached.txt; needs all plays")
     parser.add_argument(
         "--processes",
         type=int,
         default=os.cpu_count() or 1,
         metavar="N",
-        help="default: one a core",
+        help="default: one per core",
     )
-    parser.add_argument("--json", type=Path)
-    parser.add_argument("--keep", type=Path, metavar="FILE")
+    parser.add_argument("--json", type=Path, metavar="FILE", help="write the summary there")
+    parser.add_argument(
+        "--keep", type=Path, metavar="FILE", help="append lives; skip unbroken ones"
+    )
     options = parser.parse_args()
     options.harm = [names[name] for name in options.harm]
     return options

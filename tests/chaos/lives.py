@@ -1,4 +1,4 @@
-"""Many lives, shared out among processes that have a PostgreSQL each."""
+"""Run many lives in several processes, each with its own PostgreSQL."""
 
 import asyncio
 import json
@@ -17,8 +17,8 @@ from tests.chaos import points, storms
 from tests.chaos.points import Share, Strike
 from tests.scenario import worlds
 
-_TIMEOUT = 300.0  # s; a life takes 1 to 4 on a core of its own
-_TELL_EVERY = 100  # lives
+_TIMEOUT = 300.0  # s; a life takes 1 to 4 s on one core
+_PRINT_EVERY = 100  # lives
 
 
 @dataclass(frozen=True)
@@ -33,21 +33,21 @@ class Storm:
 
 @dataclass
 class Outcome:
-    """What came of many lives."""
+    """The results of many lives."""
 
     lives: Counter[str] = field(default_factory=Counter)  # by harm
     broken: list[str] = field(default_factory=list)
     share: Share = field(default_factory=Share)
 
     def add(self, other: "Outcome") -> None:
-        """Add what another one has lived."""
+        """Add the results of another process."""
         self.lives.update(other.lives)
         self.broken += other.broken
         self.share.add(other.share)
 
 
-def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> Outcome:
-    """Live all of them. The servers belong to this process, so an interrupt leaves none behind."""
+def run(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> Outcome:
+    """Run all of them. This process owns the servers, so an interrupt leaves none behind."""
     outcome = Outcome()
     spawn = multiprocessing.get_context("spawn")
     with ExitStack() as servers:
@@ -66,14 +66,14 @@ def live(todo: Sequence[Strike | Storm], keep: Path | None, processes: int) -> O
 
 
 def unbroken_lives(keep: Path | None) -> set[str]:
-    """Return the lives that broke nothing when they were lived last."""
+    """Return the lives whose last run broke no promise."""
     lines = keep.read_text().splitlines() if keep and keep.exists() else []
     broken_by_life = {life["life"]: life["broken"] for life in map(json.loads, lines)}
     return {name for name, broken in broken_by_life.items() if not broken}
 
 
-def note(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
-    """Note a life in ``keep``; return a line for each broken promise. A miss is not noted."""
+def record(name: str, broken: list[str] | None, keep: Path | None) -> list[str]:
+    """Append a life to ``keep``; return a line for each broken promise. Omit a miss (None)."""
     if broken is None:
         return []
     if keep:
@@ -92,24 +92,24 @@ def print_line(line: str) -> None:
 
 def _part(todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: int) -> Outcome:
     with asyncio.Runner(loop_factory=event_loop()) as runner:
-        return runner.run(_lived(todo, url, keep, number))
+        return runner.run(_run_lives(todo, url, keep, number))
 
 
-async def _lived(
+async def _run_lives(
     todo: Sequence[Strike | Storm], url: str, keep: Path | None, number: int
 ) -> Outcome:
     outcome = Outcome()
     async with worlds.an_engine(url) as engine:
         for n, life in enumerate(todo, 1):
             if isinstance(life, Strike):
-                broken = await _outcome(points.lived(engine, url, life))
+                broken = await _outcome(points.run_struck(engine, url, life))
                 outcome.share.count(life, broken)
                 outcome.lives[life.harm] += 1
             else:
-                broken = await _outcome(storms.live_through(engine, url, life.seed))
+                broken = await _outcome(storms.run(engine, url, life.seed))
                 outcome.lives["storms"] += 1
-            outcome.broken += note(str(life), broken, keep)
-            if n % _TELL_EVERY == 0:
+            outcome.broken += record(str(life), broken, keep)
+            if n % _PRINT_EVERY == 0:
                 print_line(
                     f"{number}: {n} of {len(todo)} lives, {len(outcome.broken)} broken; {life}"
                 )
@@ -117,7 +117,7 @@ async def _lived(
 
 
 async def _outcome(life: Coroutine[Any, Any, list[str] | None]) -> list[str] | None:
-    """Return what a life broke; one that fails or hangs breaks that promise alone."""
+    """Return the broken promises of a life; a failure or timeout counts as one."""
     task = asyncio.create_task(asyncio.wait_for(life, _TIMEOUT))
     await asyncio.wait({task})
     fault = task.exception()

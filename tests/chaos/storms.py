@@ -1,7 +1,6 @@
-"""Random kills, cuts and clocks: several replicas serve the life of one play.
+"""Random kills, network cuts and clock skews while several replicas serve one play.
 
-The same seed gives the same faults; ids are random, so what has the same time may come in another
-order.
+The same seed gives the same faults. IDs are random, so events of the same time may change order.
 """
 
 import random
@@ -15,8 +14,8 @@ from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import SLACK, Scenario
 
 
-async def live_through(engine: AsyncEngine, url: str, seed: int) -> list[str]:
-    """Live a play in this storm; return the promises that were broken."""
+async def run(engine: AsyncEngine, url: str, seed: int) -> list[str]:
+    """Run a play in this storm; return the broken promises."""
     rng = random.Random(seed)
     play = rng.choice(sorted(PLAYS))
     async with worlds.a_world(engine, url) as world:

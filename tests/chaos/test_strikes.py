@@ -1,4 +1,4 @@
-"""A strike befalls whom it says, and one that missed is not taken for a life that held."""
+"""A strike hits the item it names, and a strike that missed does not count as a kept promise."""
 
 import asyncio
 import json
@@ -18,7 +18,7 @@ from tests.scenario.plays.job_plays import PLAYS
 from tests.scenario.scenario import Scenario
 from tests.scenario.seams import Harm, Hook, Point
 
-DEADLOCK = Strike("crowd", 1, Point("commit", 1, batch=True), Harm.DEADLOCK, Harm.FAILS)
+DEADLOCK = Strike("batch evicted", 1, Point("commit", 1, batch=True), Harm.DEADLOCK, Harm.FAILS)
 
 
 @pytest.mark.parametrize("second_harm", [Harm.FAILS, Harm.LATE])
@@ -44,7 +44,7 @@ async def test_a_strike_in_a_batch_hits_the_named_one(
     assert [p.nth for p in hook.points] == [1, 1, 2, 3, 2, 3]
 
 
-async def test_whoever_looks_on_goes_on_where_the_replicas_connections_end(
+async def test_the_tests_own_connection_survives_the_end_of_the_replicas_connections(
     engine: AsyncEngine, database_url: str
 ) -> None:
     async with worlds.a_world(engine, database_url) as world:
@@ -67,14 +67,17 @@ async def test_without_a_batch_there_is_no_second() -> None:
     assert not hook.struck
 
 
-def test_a_strike_that_missed_is_not_noted_as_one_that_held(tmp_path: Path) -> None:
+def test_a_strike_that_missed_is_not_recorded_as_unbroken(tmp_path: Path) -> None:
     keep = tmp_path / "kept"
-    lives.note("missed", None, keep)
-    lives.note("held", [], keep)
-    lives.note("broke", ["a promise"], keep)
+    lives.record("missed", None, keep)
+    lives.record("unbroken", [], keep)
+    lives.record("broken", ["a promise"], keep)
 
-    assert lives.unbroken_lives(keep) == {"held"}
-    assert [json.loads(line)["life"] for line in keep.read_text().splitlines()] == ["held", "broke"]
+    assert lives.unbroken_lives(keep) == {"unbroken"}
+    assert [json.loads(line)["life"] for line in keep.read_text().splitlines()] == [
+        "unbroken",
+        "broken",
+    ]
 
 
 def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
@@ -82,10 +85,10 @@ def test_a_kind_of_strike_that_mostly_missed_was_not_tried() -> None:
     for _ in range(FEW):
         share.count(DEADLOCK, None)
         share.count(DEADLOCK, [])
-    assert share.too_many() == []
+    assert share.failures() == []
 
     share.count(DEADLOCK, None)
-    assert share.too_many() == [f"most strikes missed: {DEADLOCK.kind}"]
+    assert share.failures() == [f"most strikes missed: {DEADLOCK.kind}"]
     assert share.describe_misses() == [f"missed {FEW + 1} of {2 * FEW + 1}: {DEADLOCK.kind}"]
 
 
@@ -104,24 +107,26 @@ async def _is_struck(hook: Hook, name: str) -> bool:
 
 
 async def _commit(hook: Hook, name: str) -> None:
-    await hook.end_point(await hook.come_to(f"commit {name}", await hook.door(name)))
+    await hook.end_point(
+        await hook.begin_point(f"commit {name}", await hook.begin_transaction(name))
+    )
 
 
 async def _ask(engine: AsyncEngine) -> None:
     async with engine.connect() as conn:
-        await conn.execute(text("select pg_sleep(0.01)"))  # so that each has one of its own
+        await conn.execute(text("select pg_sleep(0.01)"))  # so that each opens a connection
 
 
 async def _lived(hook: Hook, items: Sequence[str]) -> str:
-    """Do these together, each with an effect elsewhere after its commit; who was struck alone."""
+    """Process items in one batch, each with an effect after its commit; return the one struck."""
     at_work = ""
 
     async def work(taken: Sequence[str]) -> Sequence[str]:
         nonlocal at_work
         at_work = taken[0]
-        number = await hook.come_to("commit", await hook.door())
+        number = await hook.begin_point("commit", await hook.begin_transaction())
         await hook.end_point(number)
-        await hook.end_point(await hook.come_to("delete elsewhere"))
+        await hook.end_point(await hook.begin_point("delete elsewhere"))
         return taken
 
     async def wake() -> None:

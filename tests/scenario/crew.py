@@ -1,8 +1,8 @@
 """Several replicas of the service, and the faults that strike them at random.
 
-Clocks of replicas may be up to 110 s apart. A replica is killed at a random point, loses answers or
-stalls; one has no way to Azure, Blob or PostgreSQL for some rounds; commits take seconds; every
-connection to PostgreSQL ends, or the server is shot and started again.
+Clocks of replicas differ by up to 110 s. A replica is killed at a random point, loses answers or
+stalls; one cannot reach Azure, Blob or PostgreSQL for some rounds; commits take seconds; every
+connection to PostgreSQL ends, or the server is killed and restarted.
 """
 
 from collections.abc import Sequence
@@ -22,11 +22,11 @@ from tests.world import World
 
 SKEWS = (timedelta(0), timedelta(seconds=90), timedelta(seconds=-20))
 APART = max(SKEWS) - min(SKEWS)
-STRIKES = 6  # in one storm, of each replica's lives taken together
+STRIKES = 6  # in one storm, on all replicas together
 _HARMS = [h for h in Harm if h not in (Harm.BELATED, Harm.RESTART)]  # `disturb` restarts
 SLEEPS = 12  # rounds
 CUT_ROUNDS = 8
-HELD_UP = timedelta(minutes=4)  # by a round of slow commits, and by one who looks and is cut off
+HELD_UP = timedelta(minutes=4)  # by a round of slow commits and by a replica that is cut off
 PARTS = ("azure", "blob", "postgres")
 TERMINATE = text(
     "select pg_terminate_backend(pid) from pg_stat_activity"
@@ -36,7 +36,7 @@ TERMINATE = text(
 
 @dataclass
 class Skewed(Clock):
-    """The world's clock, seen by a machine whose own is off."""
+    """The clock of a machine, which differs from the world's by ``by``."""
 
     true: Clock = field(default_factory=Clock)
     by: timedelta = timedelta(0)
@@ -46,7 +46,7 @@ class Skewed(Clock):
 
 
 class Crew(Replicas):
-    """Several replicas; the dice choose which one does the next piece of work."""
+    """Several replicas; ``dice`` chooses the one for the next piece of work."""
 
     def __init__(
         self,
@@ -75,12 +75,12 @@ class Crew(Replicas):
             self.now = self.dice.choice(self.all)
 
     async def disturb(self) -> None:
-        """Draw what happens to all of them before a round."""
+        """Draw what happens to the replicas before a round."""
         draw = self.dice.random()
         self.cloud.fail_next.clear()
-        for replica in self.all:  # each has looked at the database meanwhile: reconciler/loop.py
+        for replica in self.all:  # each has read the database meanwhile: reconciler/loop.py
             replica.attempts.visibility.record_round(replica.attempts.now())
-            replica.hook.drag = 0.0
+            replica.hook.commit_delay = 0.0
         self._cut_off()
         if draw < 0.02:
             await self.restart()
@@ -94,29 +94,29 @@ class Crew(Replicas):
             self.cloud.lose_answers += 1
         elif draw < 0.20:
             for replica in self.all:
-                replica.hook.drag = self.dice.uniform(1, SLOW_SECONDS)
+                replica.hook.commit_delay = self.dice.uniform(1, SLOW_SECONDS)
         for hook, _ in self.asleep:
             self.slept[id(hook)] = self.slept.get(id(hook), 0) + 1
         if any(n >= SLEEPS for n in self.slept.values()):
             await self.wake()
             self.slept.clear()
 
-    def calm(self) -> None:
-        """Open every way again, for all of them."""
+    def restore(self) -> None:
+        """Make everything reachable again for all replicas."""
         for replica in self.all:
-            replica.hook.calm()
+            replica.hook.restore()
 
     def _cut_off(self) -> None:
-        """Cut one replica off from one of the parts, for some rounds."""
+        """Cut one replica off from one dependency for some rounds."""
         self.cut_for -= 1
         if self.cut_for == 0:
-            self.calm()
+            self.restore()
         elif self.cut_for < 0 and self.dice.random() < 0.05:
             self.cut_for = self.dice.randrange(1, CUT_ROUNDS)
-            self.dice.choice(self.all).hook.cut.add(self.dice.choice(PARTS))
+            self.dice.choice(self.all).hook.unreachable.add(self.dice.choice(PARTS))
 
     def _replace(self) -> None:
-        """Start a replica in place of the struck one, on the same machine: its clock stays off."""
+        """Replace the struck replica on the same machine, with the same clock skew."""
         self.strikes += 1
         index = self.all.index(self.now)
         self.all[index] = self._fresh(self.skews[index])
@@ -128,7 +128,7 @@ class Crew(Replicas):
             self.strikes_left -= 1
             hook = Hook(at=self.dice.randrange(5, 60), harm=self.dice.choice(_HARMS))
             if hook.harm in STALLS:
-                hook.at, hook.at_door = 0, hook.at
+                hook.at, hook.at_transaction = 0, hook.at
         clock = Skewed(true=self.world.clock, by=skew)
         return start(self.world, self.cloud, hook, clock, rate_limited=self.rate_limited)
 

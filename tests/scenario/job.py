@@ -60,7 +60,7 @@ class ScenarioJob:
             "model": MODEL,
             "training_file": self.file_id,
             "infrastructure": {"nodes": NODES},
-        } | self.scenario.play.asks(self)
+        } | self.scenario.play.request(self)
         key = {"idempotency-key": f"life-{self.file_id}"}
         answer = await self.send_request("POST", "/v1/fine_tuning/jobs", headers=key, json=body)
         if answer is not None:
@@ -127,7 +127,7 @@ class ScenarioJob:
     @property
     def sizes(self) -> tuple[int, ...]:
         """Return the numbers of nodes that its generations may have."""
-        infrastructure = self.scenario.play.asks(self).get("infrastructure", {})
+        infrastructure = self.scenario.play.request(self).get("infrastructure", {})
         return (1, NODES) if "elastic" in infrastructure else (NODES,)
 
     async def are_all_billed(self) -> bool:

@@ -29,24 +29,24 @@ _ROUND = timedelta(seconds=10)
 
 @dataclass
 class Census:
-    """Records when each machine of the cloud was there: what Azure bills."""
+    """Records when each machine existed, which is what Azure bills."""
 
     first: dict[str, datetime] = field(default_factory=dict)  # ordered, by vm_id
-    last: dict[str, datetime] = field(default_factory=dict)  # seen to be there
+    last: dict[str, datetime] = field(default_factory=dict)  # last time it existed
     of: dict[str, str] = field(default_factory=dict)  # vm_id -> scale set
     faults: list[datetime] = field(default_factory=list)  # when Azure's answers began to fail
 
     def was_visible(self, vm_id: str, apart: timedelta, slack: timedelta) -> bool:
-        """Return whether the service had the time to see the machine.
+        """Return whether the service had time to observe the machine.
 
-        Each failure of Azure's answers while it was there excuses ``slack``, and no more.
+        Each failed call of Azure during its life excuses at most ``slack``.
         """
         first, last = self.first[vm_id] - _ROUND, self.last[vm_id]
         failures = sum(first <= t <= last for t in self.faults)
         return last - first > _ROUND + apart + failures * slack
 
     def count_machines(self, cloud: FakeCloud, now: datetime) -> None:
-        """Count what is there now, visible to the service or not."""
+        """Record the existing machines, visible to the service or not."""
         for scale_set in cloud.list_existing(()):
             for instance in scale_set.instances:
                 created_at = instance.created_at or scale_set.created_at or now

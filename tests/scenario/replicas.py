@@ -1,4 +1,4 @@
-"""The replicas of the service: they serve, are struck, and are replaced."""
+"""The replicas of the service, which are struck and replaced."""
 
 import asyncio
 from collections.abc import Coroutine, Mapping, Sequence
@@ -33,7 +33,7 @@ _END_FROZEN = text(
     "select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()"
     " and state like 'idle in transaction%' and pid <> pg_backend_pid()"
 )
-# What a round of reconciler/loop.py survives: the next one comes.
+# Faults that a round of reconciler/loop.py survives.
 FAULTS = (SQLAlchemyError, CloudError, StorageError)
 
 
@@ -51,7 +51,7 @@ class Replica:
 
 @dataclass
 class Replicas:
-    """One replica that may be struck, and after it one that is not."""
+    """One replica that may be struck, and its successor without faults."""
 
     world: World
     cloud: FakeCloud
@@ -62,13 +62,13 @@ class Replicas:
     now: Replica = field(init=False)
 
     def __post_init__(self) -> None:
-        """Start the first one."""
+        """Start the first replica."""
         self.now = start(
             self.world, self.cloud, self.hook, self.world.clock, rate_limited=self.rate_limited
         )
 
     async def send_request(self, method: str, url: str, **options: Any) -> httpx.Response | None:  # noqa: ANN401
-        """Send a request; None when no answer came, or only a server error."""
+        """Send a request; return None after no response or a server error."""
         return _useful(await self.turn(self.now.http.request(method, url, **options)))
 
     async def ask_all(self, requests: Sequence[Mapping[str, Any]]) -> list[httpx.Response | None]:
@@ -77,17 +77,17 @@ class Replicas:
         return [_useful(a) for a in answers] if answers else [None] * len(requests)
 
     async def turn(self, work: Coroutine[Any, Any, T]) -> T | None:
-        """Let the replica do ``work``; return None when it died or stalled over it."""
+        """Run ``work`` on the replica; return None if it died or stalled meanwhile."""
         hook = self.now.hook
         tasks_before = asyncio.all_tasks()
         task = asyncio.create_task(work)
         stopped = asyncio.create_task(hook.stopped.wait())
         await asyncio.wait({task, stopped}, return_when=asyncio.FIRST_COMPLETED)
         stopped.cancel()
-        if hook.dead:  # whoever waits for a task that died would wait for ever
+        if hook.dead:  # nobody else would end the tasks of a dead replica
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
-            await _those_beside_it_die(tasks_before)
+            await _cancel_new_tasks(tasks_before)
             self._replace()
             return None
         if not task.done():
@@ -100,25 +100,25 @@ class Replicas:
             return None
 
     async def wake(self) -> None:
-        """Let stalled work go on, and wait for its end."""
+        """Resume stalled work and wait for its end."""
         for hook, task in self.asleep:
             hook.stalled.clear()
             hook.released.set()
             await asyncio.gather(task, return_exceptions=True)
         self.asleep.clear()
 
-    async def let_go(self) -> None:
+    async def end_stalled_transactions(self) -> None:
         """End the transactions of stalled replicas, as service/db/core/engine.py configures.
 
-        PostgreSQL does so by the real clock, which does not move during a whole life here.
+        PostgreSQL does so by the real clock, which hardly moves during a life.
         """
         if self.asleep:
             async with self.world.engine.connect() as conn:
                 await conn.execute(_END_FROZEN)
 
-    def calm(self) -> None:
-        """End every cut and every slow commit."""
-        self.now.hook.calm()
+    def restore(self) -> None:
+        """Make everything reachable and commits fast again."""
+        self.now.hook.restore()
 
     def _replace(self) -> None:
         self.strikes += 1
@@ -130,7 +130,7 @@ class Replicas:
 def start(
     world: World, cloud: FakeCloud, hook: Hook, clock: Clock, *, rate_limited: bool = False
 ) -> Replica:
-    """Start a fresh replica; only what is outside of a process is left of the one before."""
+    """Start a new replica; only state outside the process survives its predecessor."""
     hook.clock = world.clock
     engine = HookedEngine(world.parts.engine, hook)
     hooked_cloud, store = HookedCloud(cloud, hook), HookedStore(world.store, hook)
@@ -174,8 +174,8 @@ async def _at_once(
     return answers
 
 
-async def _those_beside_it_die(tasks_before: set[asyncio.Task[Any]]) -> None:
-    """Cancel the other tasks of a replica that died, and wait for their end."""
+async def _cancel_new_tasks(tasks_before: set[asyncio.Task[Any]]) -> None:
+    """Cancel the other tasks of a dead replica and wait for their end."""
     tasks = asyncio.all_tasks() - tasks_before - {asyncio.current_task()}
     for task in tasks:
         task.cancel()

@@ -1,7 +1,7 @@
 """One world for whole lives: the real service, its fakes, nodes with real rules, one clock.
 
-A scenario has jobs that live one play in step, and replicas that may be struck while they serve.
-Every random choice comes from its ``dice``, and time passes in rounds of ten seconds.
+A scenario has jobs that run one play in step, and replicas that may be struck meanwhile. Every
+random choice comes from its ``dice``, and time passes in rounds of ten seconds.
 """
 
 from __future__ import annotations
@@ -38,18 +38,18 @@ ROUND = timedelta(seconds=10)
 ROUNDS = 200
 SWEEP_EVERY = 6  # rounds
 PERIODIC_EVERY = 3  # rounds
-LATE_ROUNDS = 12  # that what stalls sleeps: far beyond its lease
+LATE_ROUNDS = 12  # length of a stall: far beyond its lease
 PACE = AttemptTiming(
     poll=timedelta(seconds=5), read_lag=timedelta(seconds=20), silence=timedelta(seconds=120)
 )
-# A machine is gone before it is seen to be: a look may wait for a poll, a killed one's lease, a
-# pause after a fault and what sleeps, each in whole rounds.
+# The service sees a deletion late: an observation may wait for a poll, the lease of a killed
+# replica, a backoff and a stalled replica, each in whole rounds.
 SLACK = timedelta(seconds=90)
 
 
 @dataclass
 class Scenario:
-    """See the module. ``hook``: where the first replica is struck."""
+    """One world; ``hook`` says where the first replica is struck."""
 
     world: World
     play: Play
@@ -66,14 +66,14 @@ class Scenario:
     jobs: list[ScenarioJob] = field(init=False)
     census: Census = field(default_factory=Census)
     rounds: int = 0
-    swept: bool = True  # the last sweep came to its end; else it is begun again at once
-    apart: timedelta = timedelta(0)  # the clocks of the replicas
+    swept: bool = True  # the last sweep ended; else it starts again at once
+    apart: timedelta = timedelta(0)  # the largest difference of the replicas' clocks
     slack: timedelta = SLACK
     disturb: Callable[[], Awaitable[None]] | None = None  # before each round
-    kills_supervisor: Callable[[], bool] = lambda: False  # asked between two steps of a node
+    kills_supervisor: Callable[[], bool] = lambda: False  # called between two steps of a node
 
     def __post_init__(self) -> None:
-        """Make the cloud, the wires, the first replica and the jobs."""
+        """Create the cloud, the wires, the first replica and the jobs."""
         assert isinstance(self.world.store, WatchedStore), "see `points.a_world`"
         self.born, self.store = self.world.clock(), self.world.store
         self.prices = MovingPrices(PRICE)
@@ -103,18 +103,18 @@ class Scenario:
 
     @property
     def attempts(self) -> list[AttemptRow]:
-        """Return the attempts of all jobs, as they were seen."""
+        """Return the attempts of all jobs as last read."""
         return [row for job in self.jobs for row in job.attempts]
 
     @property
     def is_strict(self) -> bool:
-        """True where no create can come later than its attempt's end."""
-        return not (self.apart or self.play.ghosts or self.hook.harm in STALLS)
+        """True if no create can succeed after the end of its attempt."""
+        return not (self.apart or self.play.orphans or self.hook.harm in STALLS)
 
     # --- how time passes ---
 
     async def run(self) -> list[str]:
-        """Live to the end of the last machine; return the broken promises."""
+        """Run until the last machine is gone; return the broken promises."""
         asleep = 0
         while not all(job.is_over for job in self.jobs):
             if self.rounds >= ROUNDS:
@@ -127,13 +127,13 @@ class Scenario:
         return await self._broken_promises()
 
     async def pass_time(self, rounds: int = 1) -> None:
-        """Let everyone have a turn in each round."""
+        """Run rounds, in each of which everyone acts once."""
         for _ in range(rounds):
             self.rounds += 1
             await self._round()
 
     async def expect(self, condition: Callable[[], bool], rounds: int = ROUNDS) -> None:
-        """Let time pass until it holds. Raises AssertionError after so many rounds."""
+        """Let time pass until the condition holds. Raises AssertionError after ``rounds``."""
         for _ in range(rounds):
             if condition():
                 return
@@ -143,7 +143,7 @@ class Scenario:
 
     async def _round(self) -> None:
         self.world.clock.advance(seconds=ROUND.total_seconds())
-        await self.replicas.let_go()
+        await self.replicas.end_stalled_transactions()
         if self.disturb:
             await self.disturb()
         struck = self.replicas.strikes
@@ -162,12 +162,12 @@ class Scenario:
             self.world.clock.advance(seconds=LEASE.total_seconds() + 1)
 
     async def _serve(self) -> None:
-        """Let the reconcilers do what is due, each by the replica that is on."""
+        """Run due work of the reconcilers, each piece on the active replica."""
         replicas = self.replicas
         if lister := replicas.now.attempts.lister:
             await replicas.turn(lister.run_once())
         if self.rounds % PERIODIC_EVERY == 0:
-            for name in self.play.beside:
+            for name in self.play.periodic_work:
                 await replicas.turn(replicas.now.periodic[name]())
         await replicas.turn(replicas.now.jobs.run_once())
         await replicas.turn(replicas.now.attempts.run_once())
@@ -177,7 +177,7 @@ class Scenario:
     # --- the machines ---
 
     async def _run_machines(self) -> None:
-        """Let all machines obey, then every generation do a step, then all report."""
+        """All machines apply directives, then every generation takes a step, then all report."""
         machines = [m for job in self.jobs for m in job.machines.values() if not m.is_dismissed]
         await self._register([m for m in machines if not m.silent and m.boot().seat is None])
         for machine in machines:
@@ -190,7 +190,7 @@ class Scenario:
         await self.blob_wire.deliver_late()
 
     async def _register(self, machines: list[Machine]) -> None:
-        """Let them register at the same time, so that they share what batches do."""
+        """Register them at the same time, so that they share batches."""
         if not machines or self.node_wire.is_faulty:
             return
         requests = [node_messages.registration(machine) for machine in machines]
@@ -199,7 +199,7 @@ class Scenario:
             machine.boot().take_seat(answer)
 
     def _step(self, job: ScenarioJob) -> None:
-        """Let every generation of the job do one training step."""
+        """Take one training step in every generation of the job."""
         groups: dict[int, list[Machine]] = {}
         for machine in job.machines.values():
             machine.fail_if_ill()
@@ -226,20 +226,20 @@ class Scenario:
     # --- the end ---
 
     async def _let_late_work_end(self) -> None:
-        """Wake what still sleeps when all is over; the sweep has some rounds to mend it.
+        """Resume stalled work at the end; the sweep has some rounds to repair its effects.
 
-        A machine that is made then is deleted, and billed to the attempt that it was made for: a
-        create that was on its way cannot be called back, but what it cost is in the ledger.
+        A machine created then is deleted and billed to its attempt: a create that was sent cannot
+        be withdrawn, but its cost is in the ledger.
         """
         self.disturb = None
         self.cloud.fail_next.clear()
-        self.replicas.calm()
+        self.replicas.restore()
         await self.replicas.wake()
         if self.apart or self.hook.harm in STALLS:
             await self.pass_time(4 * SWEEP_EVERY)
 
     def broken_so_far(self) -> list[str]:
-        """Return the promises that were seen to be broken while time passed."""
+        """Return the broken promises found so far."""
         broken = [line for job in self.jobs for line in job.broken]
         return broken + self.store.broken + self.watch.broken
 
@@ -259,7 +259,7 @@ class Scenario:
 
 
 async def job_events(job: ScenarioJob) -> dict[str, object]:
-    """Return what is to be the same, wherever the service was struck."""
+    """Return the facts of a job that must not depend on where the service was struck."""
     if not job.job_id:
         return {}
     async with job.scenario.world.engine.connect() as conn:
@@ -267,5 +267,5 @@ async def job_events(job: ScenarioJob) -> dict[str, object]:
 
 
 def attempts_with(world: World, cloud: FakeCloud) -> AttemptReconciler:
-    """Return the world's reconciler, for another cloud and a quicker life."""
+    """Return the world's reconciler with another cloud and shorter intervals."""
     return replace(world.attempts, cloud=cloud, pace=PACE)

@@ -1,8 +1,8 @@
 """Engine, cloud and store of one replica, with a hook at every effect and every commit.
 
-Each of these is a point. Points are numbered in the order of a life, so that a later run can be
-struck at exactly that one. Reads and transactions that wrote nothing are no points: to die there is
-to die after the effect before it.
+Each of these is a point. Points are numbered in the order of a life, so that a later run can inject
+a fault at the same one. Reads and read-only transactions are not points: a kill there equals one
+after the previous effect.
 """
 
 import asyncio
@@ -28,32 +28,32 @@ from service.storage.store import StorageError
 from tests.clock import Clock
 
 _LITTLE = "Microsoft.Compute/HighCostGetVMScaleSetSubscriptionMaximum;500"
-_BY_THE_WALL_CLOCK = "_renew"  # a lease is renewed every two real seconds: no part of the script
+_REAL_TIME = "_renew"  # renews a lease every two real seconds, so it is not part of the script
 
 
 Restart = Callable[[], Awaitable[None]]
 
 
 async def _no_server() -> None:
-    raise AssertionError("this hook was given no server to restart")
+    raise AssertionError("this hook has no server to restart")
 
 
 class Killed(BaseException):
-    """The replica is killed (kill -9): nothing in the service may catch it."""
+    """The replica is killed (kill -9); the service must not catch it."""
 
 
 class Harm(StrEnum):
-    """What happens to a replica at a point."""
+    """The fault that a replica suffers at a point."""
 
     BEFORE = "killed before it"
     AFTER = "killed after it"
-    FAILS = "it fails"
-    LOST = "it is done, and the answer is lost"
-    LATE = "stalls before it, does it after its lease"
-    BELATED = "stalls before it, does it when all is over"
-    SLOW = "it takes longer than its lease"
-    RESTART = "PostgreSQL is shot and started before it"
-    DEADLOCK = "PostgreSQL ends it as a deadlock"
+    FAILS = "fails"
+    LOST = "done, its answer lost"
+    LATE = "stalls before it until after its lease"
+    BELATED = "stalls before it until the life is over"
+    SLOW = "takes longer than its lease"
+    RESTART = "PostgreSQL killed and restarted before it"
+    DEADLOCK = "PostgreSQL reports a deadlock"
 
 
 STALLS = (Harm.LATE, Harm.BELATED)
@@ -65,35 +65,35 @@ class Point:
     """One effect or commit."""
 
     what: str  # e.g. "create reconciler/attempts/attempts.py _create"
-    door: int = 0  # of a commit: the number of its transaction, among all that began
-    batch: bool = False  # whether many share that transaction
-    nth: int = 1  # of those of this name that are in a crowd as this one is, or are not
+    transaction: int = 0  # of a commit: the number of its transaction
+    batch: bool = False  # whether several items share that transaction
+    nth: int = 1  # among the points with this name and the same ``batch``
 
 
 @dataclass
 class Hook:
-    """Numbers the points of one replica; harms it at ``at`` (0: at none)."""
+    """Numbered points of one replica, with a fault at number ``at`` (0: at none)."""
 
     at: int = 0
     harm: Harm = Harm.AFTER
-    second_harm: Harm | None = None  # after a deadlock: to the second that is done by itself
-    second: object = None  # that one, once its crowd has ended in a deadlock
-    at_door: int = 0  # instead: where a transaction begins, by its own number
-    aim: Point | None = None  # instead of both: that one, where numbers differ between two lives
-    met: int = 0  # of the aim's name
-    clock: Clock = field(default_factory=Clock)  # the world's; a slow disk lets it go on
-    restart: Restart = _no_server  # PostgreSQL
-    drag: float = 0.0  # seconds that each commit takes
+    second_harm: Harm | None = None  # after a deadlock: the fault of the second item done alone
+    second: object = None  # that item, once its batch had the deadlock
+    at_transaction: int = 0  # instead of ``at``: the number of a transaction, at its begin
+    aim: Point | None = None  # instead of both: a point by name, where numbers vary between lives
+    aim_count: int = 0  # points with the name of the aim so far
+    clock: Clock = field(default_factory=Clock)  # the world's, which a slow commit advances
+    restart: Restart = _no_server  # restarts PostgreSQL
+    commit_delay: float = 0.0  # s, of each commit
     struck: bool = False
     points: list[Point] = field(default_factory=list)
-    doors: int = 0
+    transactions: int = 0
     dead: bool = False
-    cut: set[str] = field(default_factory=set)  # "azure", "blob", "postgres": out of reach
+    unreachable: set[str] = field(default_factory=set)  # of "azure", "blob", "postgres"
     stalled: asyncio.Event = field(default_factory=asyncio.Event)
     released: asyncio.Event = field(default_factory=asyncio.Event)
     stopped: asyncio.Event = field(default_factory=asyncio.Event)  # dead or stalled
 
-    async def alive(self) -> None:
+    async def check_alive(self) -> None:
         """Raise Killed, or wait, if the replica was struck in another task."""
         if self.dead:
             raise Killed
@@ -101,27 +101,27 @@ class Hook:
             await self.released.wait()
 
     async def reach(self, name: str) -> None:
-        """Check the way to the outside before a call. Raises ConnectionLost."""
-        await self.alive()
-        if name in self.cut:
+        """Check before a call that ``name`` is reachable. Raises ConnectionLost."""
+        await self.check_alive()
+        if name in self.unreachable:
             raise ConnectionLost
 
-    def calm(self) -> None:
-        """End every cut and every slow commit."""
-        self.cut.clear()
-        self.drag = 0.0
+    def restore(self) -> None:
+        """Make everything reachable and commits fast again."""
+        self.unreachable.clear()
+        self.commit_delay = 0.0
 
-    async def come_to(self, name: str, door: int = 0) -> int:
+    async def begin_point(self, name: str, transaction: int = 0) -> int:
         """Begin a point; return its number."""
-        await self.alive()
+        await self.check_alive()
         batch = len(served()) > 1
         before = sum((p.what, p.batch) == (name, batch) for p in self.points)
-        self.points.append(Point(name, door, batch, before + 1))
+        self.points.append(Point(name, transaction, batch, before + 1))
         number = len(self.points)
-        if self._is_aim(name, at_door=False):
+        if self._is_aim(name, at_transaction=False):
             self.at = number
-        if door and self.drag:
-            self.clock.advance(seconds=self.drag)
+        if transaction and self.commit_delay:
+            self.clock.advance(seconds=self.commit_delay)
         if self._is_second():
             self.at, self.second = number, None
         if number == self.at:
@@ -129,7 +129,7 @@ class Hook:
         return number
 
     async def end_point(self, number: int) -> None:
-        """End a point: its effect is there, or its transaction is committed."""
+        """End a point, after its effect or commit."""
         if number != self.at:
             return
         self.struck = True
@@ -140,16 +140,16 @@ class Hook:
         if self.harm is Harm.LOST:
             raise ConnectionLost
 
-    async def door(self, name: str = "") -> int:
-        """Begin a transaction; what stalls here holds no lock yet."""
-        await self.alive()
-        self.doors += 1
-        if self._is_aim(f"commit {name}", at_door=True):
-            self.at_door = self.doors
-        if self.doors == self.at_door or (self.harm in STALLS and self._is_second()):
+    async def begin_transaction(self, name: str = "") -> int:
+        """Begin a transaction and return its number; a stall here holds no lock yet."""
+        await self.check_alive()
+        self.transactions += 1
+        if self._is_aim(f"commit {name}", at_transaction=True):
+            self.at_transaction = self.transactions
+        if self.transactions == self.at_transaction or (self.harm in STALLS and self._is_second()):
             self.second = None
             await self._before()
-        return self.doors
+        return self.transactions
 
     async def _before(self) -> None:
         self.struck = True
@@ -172,37 +172,37 @@ class Hook:
             await self.released.wait()
 
     def _arm_again(self) -> None:
-        """Wait for the second of this batch; where there is none, nothing is struck."""
+        """Aim at the second item of this batch; without one, nothing is struck."""
         if self.second_harm is None:
             return
         self.harm, self.second_harm, self.struck, self.at = self.second_harm, None, False, 0
         self.second = next(iter(served()[1:]), None)
 
-    def _is_aim(self, name: str, *, at_door: bool) -> bool:
-        """Return whether this is the aim; a stall over a commit aims at its door."""
-        if self.aim is None or at_door != bool(self.harm in STALLS and self.aim.door):
+    def _is_aim(self, name: str, *, at_transaction: bool) -> bool:
+        """Return whether this is the aim; a stall across a commit aims at its transaction."""
+        if self.aim is None or at_transaction != bool(self.harm in STALLS and self.aim.transaction):
             return False
         if (name, len(served()) > 1) != (self.aim.what, self.aim.batch):
             return False
-        self.met += 1
-        return self.met == self.aim.nth
+        self.aim_count += 1
+        return self.aim_count == self.aim.nth
 
     def _is_second(self) -> bool:
         return self.second is not None and any(item is self.second for item in served())
 
 
 class ConnectionLost(Exception):
-    """Becomes each seam's own error."""
+    """Each seam turns it into its own error."""
 
 
 class Deadlock(ConnectionLost):
-    """Of PostgreSQL: a fault of the transaction, and none of its being away."""
+    """A deadlock of PostgreSQL, which is reachable."""
 
     sqlstate = "40P01"
 
 
 class HookedEngine(AsyncEngine):
-    """The same database, for one replica."""
+    """One replica's view of the database."""
 
     def __init__(self, engine: AsyncEngine, hook: Hook) -> None:
         super().__init__(engine.sync_engine)
@@ -210,7 +210,7 @@ class HookedEngine(AsyncEngine):
 
     @asynccontextmanager
     async def connect(self) -> AsyncIterator[AsyncConnection]:  # type: ignore[override] # as it is used
-        """Open a connection to read: no point, but impossible for a dead or cut off replica."""
+        """Open a connection to read: not a point, but it fails for a dead or cut off replica."""
         await self._reach()
         async with super().connect() as conn:
             yield conn
@@ -219,19 +219,19 @@ class HookedEngine(AsyncEngine):
     async def begin(self) -> AsyncIterator[AsyncConnection]:
         name = caller()
         await self._reach()
-        if name.endswith(_BY_THE_WALL_CLOCK):
+        if name.endswith(_REAL_TIME):
             async with super().connect() as conn, conn.begin():
                 yield conn
             return
-        door = await self.hook.door(name)
+        transaction = await self.hook.begin_transaction(name)
         try:
             number = 0
             async with super().connect() as conn, conn.begin():
                 yield conn
-                await self.hook.alive()
+                await self.hook.check_alive()
                 xid = await conn.execute(text("select pg_current_xact_id_if_assigned()"))
-                if xid.scalar_one() is not None:  # it has written something
-                    number = await self.hook.come_to(f"commit {name}", door)
+                if xid.scalar_one() is not None:  # the transaction has written
+                    number = await self.hook.begin_point(f"commit {name}", transaction)
             if number:
                 await self.hook.end_point(number)
         except ConnectionLost as fault:
@@ -245,9 +245,9 @@ class HookedEngine(AsyncEngine):
 
 
 class Hooked:
-    """One replica's view of the cloud or the store, which outlives it."""
+    """One replica's view of the cloud or the store, which outlive it."""
 
-    way = ""  # what a hook cuts
+    dependency = ""  # its name in `Hook.unreachable`
     points = frozenset[str]()  # methods with an effect
     lost: type[Exception] = ConnectionLost  # the seam's own error
 
@@ -261,10 +261,10 @@ class Hooked:
 
         async def call(*args: Any, **kwargs: Any) -> Any:  # noqa: ANN401 - the same again
             try:
-                await self._hook.reach(self.way)
+                await self._hook.reach(self.dependency)
                 if name not in self.points:
                     return await method(*args, **kwargs)
-                number = await self._hook.come_to(f"{name} {caller()}")
+                number = await self._hook.begin_point(f"{name} {caller()}")
                 answer = await method(*args, **kwargs)
                 await self._hook.end_point(number)
             except ConnectionLost as fault:
@@ -275,21 +275,21 @@ class Hooked:
 
 
 class HookedCloud(Hooked):
-    """That of the cloud."""
+    """One replica's view of the cloud."""
 
-    way, points, lost = "azure", frozenset({"create", "refill", "delete"}), CloudError
+    dependency, points, lost = "azure", frozenset({"create", "refill", "delete"}), CloudError
 
     async def list_owned(self) -> list[ScaleSet]:
         scale_sets: list[ScaleSet] = await self.__getattr__("list_owned")()
-        _tell_that_little_is_left()
+        _report_low_limit()
         return scale_sets
 
     async def close(self) -> None:
         """Close nothing: the cloud outlives the replica."""
 
 
-def _tell_that_little_is_left() -> None:
-    """Say that little of the rate limit is left, as where others in the subscription list too."""
+def _report_low_limit() -> None:
+    """Report a low remaining rate limit, as if others in the subscription also listed."""
     answer = SimpleNamespace(http_response=SimpleNamespace(headers={HEADER: _LITTLE}))
     RemainingLimitsPolicy().on_response(None, answer)  # type: ignore[arg-type] # the SDK's own
 
@@ -310,13 +310,13 @@ WRITES = frozenset(
 
 
 class HookedStore(Hooked):
-    """That of Blob."""
+    """One replica's view of Blob."""
 
-    way, points, lost = "blob", WRITES, StorageError
+    dependency, points, lost = "blob", WRITES, StorageError
 
 
 def served() -> Sequence[object]:
-    """Return who shares the transaction at hand: a batch, one of it by itself, or nobody known."""
+    """Return the items that share the current transaction: a batch, one item, or none."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         if frame.f_code is Batcher._serve.__code__:
@@ -327,7 +327,7 @@ def served() -> Sequence[object]:
 
 
 def caller() -> str:
-    """Return the function of the service that calls: "reconciler/attempts/attempts.py _create"."""
+    """Return the calling function of the service: "reconciler/attempts/attempts.py _create"."""
     frame: FrameType | None = sys._getframe(1)
     while frame is not None:
         _, separator, path = frame.f_code.co_filename.rpartition("/service/")

@@ -1,8 +1,8 @@
-"""Each play, lived undisturbed, keeps every promise and comes to its end in time.
+"""Each play without faults keeps every promise and ends in time.
 
 The rows are exact where a fault would change them: attempts, generations, and rounds of ten
-seconds. A trainer that waits for an evicted peer, a cancel that is granted late or machines that
-are given up too late show as more rounds.
+seconds. A trainer that waits for an evicted peer, a late cancel or machines given up too late take
+more rounds.
 """
 
 from dataclasses import dataclass
@@ -37,9 +37,9 @@ ENDS = {
     "non_retryable": Ends(attempts=1, generations=1, rounds=12),
     "silent": Ends(attempts=2, generations=2, rounds=36),
     "misconfigured": Ends(attempts=1, generations=1, rounds=23),
-    "rotten": Ends(attempts=2, generations=3, rounds=27),
-    "unbootable": Ends(attempts=1, generations=0, rounds=9),
-    "unhealthy": Ends(attempts=1, generations=2, rounds=23),
+    "checkpoint damaged": Ends(attempts=2, generations=3, rounds=27),
+    "image refused": Ends(attempts=1, generations=0, rounds=9),
+    "GPU broken": Ends(attempts=1, generations=2, rounds=23),
 }
 
 
@@ -52,8 +52,8 @@ async def test_a_play_keeps_every_promise_and_ends_in_time(
         scenario = Scenario(world, PLAYS[play])
         assert await scenario.run() == []
         (job,) = scenario.jobs
-        story = await job_events(job)
+        events = await job_events(job)
 
     assert len(job.attempts) == ends.attempts
-    assert story["generations"] == list(range(1, ends.generations + 1))
+    assert events["generations"] == list(range(1, ends.generations + 1))
     assert scenario.rounds <= ends.rounds

@@ -16,20 +16,20 @@ Turn = Callable[["ScenarioJob"], Awaitable[None]]
 
 @dataclass(frozen=True)
 class Play:
-    """What user, machines and Azure do in each round, and how the job ends; None: in any way.
+    """What user, machines and Azure do in each round, and the job's final state; None: any.
 
-    ``beside``: the periodic work of the replicas, by its names in `periodic_work.py`. ``until``:
-    words that the play must have said before the life is over, for what happens after the job's
-    end. ``jobs``: how many live it in step, so that they share batched transactions.
+    ``periodic_work``: more work of the replicas, by its names in `periodic_work.py`. ``until``:
+    what the play must have done before the life ends, for events after the job's end. ``jobs``:
+    how many jobs run in step, so that they share batched transactions.
     """
 
     turn: Turn
     end: JobState | None = JobState.SUCCEEDED
-    asks: Callable[[ScenarioJob], dict[str, Any]] = lambda _: {}  # members of the job's request
-    beside: tuple[str, ...] = ()
-    rate_limited: bool = False  # Azure is asked through the shared list, limits and circuits
-    boots: bool = True  # else the machines say why they cannot
-    chatty: bool = False  # machines that wait say so: the play takes longer than a silence
+    request: Callable[[ScenarioJob], dict[str, Any]] = lambda _: {}  # members of the job's request
+    periodic_work: tuple[str, ...] = ()
+    rate_limited: bool = False  # calls of Azure use the shared list, limits and circuits
+    boots: bool = True  # else the machines report why they cannot
+    chatty: bool = False  # waiting machines send heartbeats: the play exceeds the silence limit
     until: frozenset[str] = frozenset()
     jobs: int = 1
-    ghosts: bool = False  # machines are made that no attempt knows of
+    orphans: bool = False  # it creates machines that no attempt knows of

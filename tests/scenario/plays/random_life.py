@@ -49,7 +49,7 @@ class RandomLife:
     def play(self) -> Play:
         """Return the play of this life."""
         overrides: dict[str, Any] = ELASTIC if self.is_elastic else {}
-        return Play(self.turn, end=None, asks=lambda _: overrides)
+        return Play(self.turn, end=None, request=lambda _: overrides)
 
     @property
     def is_calm(self) -> bool:

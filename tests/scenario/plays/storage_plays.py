@@ -27,8 +27,8 @@ _LATE = _DEADLINE + timedelta(minutes=1)
 _DEARER = Price(hourly=PRICE.hourly + 1, on_demand_hourly=PRICE.on_demand_hourly)
 
 
-async def poor(job: ScenarioJob) -> None:
-    """Raise the price, use up the project's budget, and raise that unannounced."""
+async def budget_exhausted(job: ScenarioJob) -> None:
+    """Raise the price, exhaust the project's budget, and raise the budget without a notice."""
     job.train(3)
     if "dearer" not in job.done:
         if job.is_training(step=3):
@@ -49,7 +49,7 @@ async def poor(job: ScenarioJob) -> None:
 
 
 async def _budget(job: ScenarioJob, cap: Decimal) -> None:
-    """Set the project's budget as a process that died before it looked at the jobs again."""
+    """Set the project's budget like a process that died before it checked the jobs again."""
     async with job.scenario.world.engine.begin() as conn:
         project = await keys.find_project(conn, "tests")
         assert project is not None
@@ -70,8 +70,8 @@ def _deadline(job: ScenarioJob) -> dict[str, Any]:
     return {"infrastructure": limits, "training": {"checkpoint_seconds": 3600}}
 
 
-async def late(job: ScenarioJob) -> None:
-    """Let it train past its deadline, about which the user is only notified."""
+async def deadline_missed(job: ScenarioJob) -> None:
+    """Train past the deadline, which only notifies the user."""
     job.train(3)
     if "late" not in job.done:
         if job.is_training(step=3):
@@ -83,8 +83,8 @@ async def late(job: ScenarioJob) -> None:
         job.finish()
 
 
-async def stored(job: ScenarioJob) -> None:
-    """Archive its model; two days later its file and what was left uncommitted are deleted."""
+async def archived(job: ScenarioJob) -> None:
+    """Archive the model; two days later its file and uncommitted blobs are deleted."""
     if "left" not in job.done and job.is_training(step=1):
         await job.scenario.world.store.write(job.job_id, LEFT_BEHIND, b"never committed")
         await _half_an_upload(job)
@@ -104,7 +104,7 @@ async def stored(job: ScenarioJob) -> None:
 
 
 async def _half_an_upload(job: ScenarioJob) -> None:
-    """Leave an upload as a process that died between the blob and its row."""
+    """Leave an upload like a process that died between the blob and its row."""
     now = job.scenario.world.clock()
     async with job.scenario.world.engine.begin() as conn:
         project = await keys.find_project(conn, "tests")
@@ -127,16 +127,16 @@ async def _half_an_upload(job: ScenarioJob) -> None:
 
 
 async def _archive(job: ScenarioJob) -> None:
-    """Archive the model; Blob cannot be reached at the first try."""
+    """Archive the model; the first call of Blob fails."""
     path = f"/v1/fine_tuning/jobs/{job.job_id}/model/tier"
     answer = await job.send_request("POST", path, json={"tier": "archive"})
     if answer is not None and answer.status_code == 200:
         job.done.add("archive")
-        job.scenario.replicas.now.hook.cut.add("blob")
+        job.scenario.replicas.now.hook.unreachable.add("blob")
 
 
 async def _forget_the_file(job: ScenarioJob) -> None:
-    job.scenario.replicas.now.hook.cut.clear()
+    job.scenario.replicas.now.hook.unreachable.clear()
     answer = await job.send_request("DELETE", f"/v1/files/{job.file_id}")
     if answer is not None and answer.status_code == 200:
         job.done.add("file")
@@ -152,7 +152,7 @@ async def _when_archived(job: ScenarioJob) -> None:
 
 
 async def _when_clean(job: ScenarioJob) -> None:
-    """Note when nothing is left that is not needed."""
+    """Record when nothing unneeded is left."""
     leftovers = await job.scenario.world.store.list_blobs(job.job_id, LEFT_BEHIND)
     leftovers += await job.scenario.world.store.list_blobs(CONTAINER, GHOST)
     if not leftovers:
@@ -161,7 +161,7 @@ async def _when_clean(job: ScenarioJob) -> None:
 
 _BLOB = ("tiers", "storage", "uploads", "checkpoints", "pruning", "access")
 PLAYS = {
-    "poor": Play(poor, chatty=True, beside=("prices", "budgets")),
-    "late": Play(late, asks=_deadline, chatty=True),
-    "stored": Play(stored, beside=_BLOB, until=frozenset({"clean"})),
+    "budget exhausted": Play(budget_exhausted, chatty=True, periodic_work=("prices", "budgets")),
+    "deadline missed": Play(deadline_missed, request=_deadline, chatty=True),
+    "archived": Play(archived, periodic_work=_BLOB, until=frozenset({"clean"})),
 }
