@@ -230,9 +230,8 @@ def _resume(
         return TrainingState()
     _wait_for_path(rundir.checkpoint)
     ranges_path = rundir.wanted_ranges(identity.rank)
-    with (
-        non_retryable.treat_as_retryable()
-    ):  # the checkpoint may be whole where it is fetched again
+    # A second download may be intact.
+    with non_retryable.treat_as_retryable():
         state = load_checkpoint(
             engine,
             open_checkpoint(rundir.checkpoint, identity.run_spec_sha256),

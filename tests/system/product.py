@@ -1,4 +1,4 @@
-"""`make up` as a subprocess, and a client that bears with a service that is away."""
+"""`make up` as a subprocess, and a client that retries while the service restarts."""
 
 import asyncio
 import json
@@ -37,7 +37,7 @@ DATA = "\n".join(LINES).replace("{m}", "the next").encode()
 
 @dataclass
 class Product:
-    """A running stack and a client that bears with a service that is away."""
+    """A running stack and a client that retries while the service restarts."""
 
     stack: StackInfo
     http: httpx.AsyncClient
@@ -58,7 +58,7 @@ class Product:
             try:
                 answer = await self.http.get(path)
             except httpx.TransportError:
-                return None  # the service is being started again
+                return None  # the service restarts
             return None if answer.status_code == 503 else answer.raise_for_status().json()
 
         json_body = await waiting.until(ask, lambda a: a is not None, interval=0.3, deadline=60)
@@ -74,11 +74,11 @@ class Product:
         return await waiting.until(look, accept, interval=0.3, deadline=deadline)
 
     async def finished(self, job_id: str, deadline: float = 600.0) -> dict[str, Any]:
-        """Return the job once it is over, however slow this machine is."""
+        """Return the job once it has ended; wait long enough for a slow machine."""
         return await self.until(job_id, lambda job: job["finished_at"] is not None, deadline)
 
     async def evict_one(self, job: dict[str, Any], *, notice: bool) -> None:
-        """Take a machine of the job's current attempt."""
+        """Evict a machine of the job's current attempt."""
         machine, *_ = await faults.list_machines(self.stack, job["attempts"]["current"])
         await faults.evict_vm(self.stack, machine, notice=notice)
 
@@ -107,12 +107,12 @@ class Up:
     port: int
 
     def facts(self) -> dict[str, str]:
-        """Return what the stack tells programs about itself."""
+        """Return what the stack writes for programs."""
         facts: dict[str, str] = json.loads((self.state / "stack.json").read_text())
         return facts
 
     def printed(self) -> str:
-        """Return what the stack printed for people."""
+        """Return what the stack printed."""
         return (self.state / "printed").read_text()
 
 

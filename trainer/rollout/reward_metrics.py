@@ -53,10 +53,8 @@ def sum_rewards_over_ranks(
     answers, grades, tokens, kl, errors, *spread = sum_over_ranks(
         *own_sums, *own_spread, device=device
     )
-    if not answers:
-        return RewardSummary(
-            members={"answer_tokens": 0.0}, differ=False
-        )  # no prompt left room for one
+    if not answers:  # no prompt left room for one
+        return RewardSummary(members={"answer_tokens": 0.0}, differ=False)
     if errors == answers:
         raise GradingFailedError(
             f"the grader failed on all {int(answers)} answers of a step, so there is nothing to "

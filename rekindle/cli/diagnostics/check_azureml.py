@@ -54,9 +54,8 @@ def _check_mlflow(azure: ArmClient, address: str) -> CheckResult:
     path = f"{address}/api/2.0/mlflow/experiments/get-by-name"
     try:
         answer = azure.http.get(path, params={"experiment_name": EXPERIMENT})
-        if (
-            "RESOURCE_DOES_NOT_EXIST" not in answer.text
-        ):  # MLflow's code: the experiment does not exist yet
+        # MLflow's code for an experiment that does not exist yet.
+        if "RESOURCE_DOES_NOT_EXIST" not in answer.text:
             answer.raise_for_status()
     except httpx.HTTPError as error:
         remedy = (

@@ -190,10 +190,8 @@ attempts = Table(
     Column("seen_at", Moment),  # when its scale set was last read with its instances
     Column("stop_by", Moment),  # nodes without contact train until then; null: all the outage
     Column("access_until", Moment),  # expiry of the nodes' access policy; null: none
-    Column(
-        "deferred_call", Text
-    ),  # to the cloud, its tokens are taken: domain/cloud/rate_limit.py ...
-    Column("deferred_until", Moment),  # ... and when it may be made
+    Column("deferred_call", Text),  # cloud call with tokens taken: domain/cloud/rate_limit.py
+    Column("deferred_until", Moment),  # when that call may be made
     Column("created_at", Moment, nullable=False),
     Column("over_at", Moment),  # when the outcome was known; null if an old release wrote it
     Column("ended_at", Moment),

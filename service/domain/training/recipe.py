@@ -91,9 +91,7 @@ class Recipe(TrainingOptions):
     weight_decay: float
     max_grad_norm: float
     max_seq_len: int
-    checkpoint_seconds: (
-        float | None
-    )  # None: as often as pays (`service/domain/planning/checkpoint_interval.py`)
+    checkpoint_seconds: float | None  # None: derived by `planning/checkpoint_interval.py`
     eval_steps: int
     method: Method = field(default="supervised", metadata=LATER)
     answers: int = field(default=2, metadata=LATER)

@@ -147,9 +147,8 @@ async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
     world: World,
 ) -> None:
     limits = {"nodes": 3, "elastic": {"min_nodes": 2}, "budget": {"amount": "700"}}
-    job_id, nodes, number = await start_elastic_job(
-        world, infrastructure=limits
-    )  # 608 dollars a day
+    # This costs 608 dollars a day.
+    job_id, nodes, number = await start_elastic_job(world, infrastructure=limits)
     number = await shrink(world, nodes, number)
     await _boot_newcomer(world, nodes, number)
     world.clock.advance(hours=24)

@@ -109,9 +109,8 @@ async def test_prices_are_those_of_a_window_and_the_one_that_held_before_it(
 ) -> None:
     price_points = [PricePoint(clock() - timedelta(days=n), Decimal(n) / 10) for n in (9, 7, 5, 3)]
     async with engine.begin() as conn:
-        await rows.save_prices(
-            conn, {PLACE: [price_points[0], *price_points]}, clock()
-        )  # one of them twice
+        # One of them occurs twice.
+        await rows.save_prices(conn, {PLACE: [price_points[0], *price_points]}, clock())
         since, until = (clock() - timedelta(days=n) for n in (6, 4))
         prices = await rows.prices(conn, [PLACE], since, until)
         later_prices = await rows.prices(conn, [PLACE], clock(), clock() + timedelta(days=1))

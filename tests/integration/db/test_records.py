@@ -65,11 +65,11 @@ async def test_metrics_of_a_repeated_step_are_kept_once_from_the_newest_generati
     engine: AsyncEngine,
 ) -> None:
     async with engine.begin() as conn:
-        for _ in range(2):  # the answer was lost; and the batch names the step twice
+        # The response was lost, so the node sends it again; and the batch names a step twice.
+        for _ in range(2):
             await step_metrics.add(conn, "job", 2, [measured(5, loss=9.0), measured(5, loss=1.0)])
-        await step_metrics.add(
-            conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)]
-        )  # late
+        # A late batch of the attempt before.
+        await step_metrics.add(conn, "job", 1, [measured(5, loss=9.0), measured(4, loss=4.0)])
         series = await step_metrics.series(conn, "job", WHOLE, limit=9)
         await step_metrics.add(conn, "job", 3, [measured(5, loss=2.0)])
         after = await step_metrics.series(conn, "job", WHOLE, limit=9)

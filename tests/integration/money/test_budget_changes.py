@@ -214,9 +214,8 @@ async def test_by_whatever_clock_a_budget_was_set_jobs_are_weighed_again_by_it_o
     await world.tick(4)
     once = (await world.event_codes(job)).count("job.budget_exhausted")
 
-    await give_budget(
-        world, 5, clock_offset=timedelta(hours=hours)
-    )  # and whoever gave it is killed
+    # The replica that wrote it is killed.
+    await give_budget(world, 5, clock_offset=timedelta(hours=hours))
     for _ in range(4):
         await sweep(world).run_once()
         await world.tick(2, seconds=0)

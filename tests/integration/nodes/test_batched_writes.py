@@ -293,12 +293,11 @@ async def test_news_of_many_nodes_are_heard_as_they_are_alone(
 async def test_no_more_jobs_of_a_batch_start_than_there_are_cores(
     engine: AsyncEngine, clock: Clock
 ) -> None:
-    reserved = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores that are kept for each job already
+    reserved = {"1": CORES, "2": 0, "3": 0, "4": 0}  # cores already reserved for each job
     async with engine.begin() as conn:
         await quotas.claim_region(conn, SPOT.region, clock(), timedelta(minutes=1))
-        await quotas.record_usage(
-            conn, SPOT.region, 3 * CORES, CORES, clock()
-        )  # one is somebody else's
+        # Somebody else uses the cores of one job.
+        await quotas.record_usage(conn, SPOT.region, 3 * CORES, CORES, clock())
         for n, cores in reserved.items():
             await add_job(conn, clock(), id=f"job-{n}")
             gang = Gang(

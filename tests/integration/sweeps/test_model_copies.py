@@ -101,9 +101,8 @@ class TestCopying:
         assert "main-1/model.safetensors" not in copied
         inputs = await inputs_of(main)
         assert await regions.list_copied_inputs(near_store, inputs) == frozenset()
-        later_store = MemoryStore(
-            _containers=near_store._containers
-        )  # the copy goes on where it was
+        # The copy continues where it stopped.
+        later_store = MemoryStore(_containers=near_store._containers)
         assert await copies(main, {"westus3": later_store}).run_once() == [f"westus3/{WHERE}"]
         assert await regions.list_copied_inputs(later_store, inputs) == set(inputs)
 

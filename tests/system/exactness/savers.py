@@ -65,9 +65,8 @@ def _frozen(spec: RunSpec, pairs: RunSpec) -> dict[str, RunSpec]:
     preferred = replace(pairs, train_last_n_layers=2, train_embeddings=False)
     return {
         "frozen-zero0-fp32": replace(last, precision="fp32", zero_stage=0),
-        "frozen-zero1-fp32": replace(
-            spec, train_last_n_layers=1, precision="fp32", zero_stage=1
-        ),  # with the embeddings
+        # This one also trains the embeddings.
+        "frozen-zero1-fp32": replace(spec, train_last_n_layers=1, precision="fp32", zero_stage=1),
         "frozen-zero2-bf16": last,
         "frozen-zero3-bf16": replace(last, zero_stage=3, gradient_checkpointing=True),
         "frozen-zero3-bf16-dpo": replace(preferred, zero_stage=3),

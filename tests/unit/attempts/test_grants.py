@@ -54,9 +54,8 @@ def test_one_machine_that_says_so_again_is_left_and_its_checkpoint_is_not() -> N
     findings = [finding("a", 2), finding("a", 3)]
 
     assert judge_checkpoint(findings, None, "att-1") == CheckpointDoubt(**WORD)
-    assert (
-        judge_checkpoint(findings, None, "att-2") is None
-    )  # other machines: they try for themselves
+    # An attempt on other machines tries the checkpoint itself.
+    assert judge_checkpoint(findings, None, "att-2") is None
 
 
 def test_the_word_of_two_machines_is_believed_in_whatever_attempts_they_were() -> None:

@@ -213,9 +213,8 @@ def test_a_new_boot_raises_the_epoch_and_loses_its_start() -> None:
 def test_memory_that_ran_out_is_remembered_until_another_generation_is_spoken_of() -> None:
     short = apply_heartbeat(STARTED, replace(beat(1), phase=FAILED, out_of_memory=True), 5.0)
     assert isinstance(short, NodeRecord)
-    reapplied = apply_heartbeat(
-        short, replace(beat(2), phase=FAILED), 6.0
-    )  # its supervisor was restarted
+    # A restarted supervisor no longer reports the lack of memory.
+    reapplied = apply_heartbeat(short, replace(beat(2), phase=FAILED), 6.0)
     later = apply_heartbeat(short, beat(2, generation=3), 6.0)
 
     assert isinstance(reapplied, NodeRecord)

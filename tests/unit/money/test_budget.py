@@ -22,13 +22,14 @@ from service.domain.money.cost import LedgerRow, cents, cost_of, machine_cost, m
 
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
 HOUR = timedelta(hours=1)
+# Together an hour from the last training step to deleted machines.
 EVEN = Allowance(
     save=timedelta(minutes=10),
     delete=timedelta(minutes=10),
     outage=timedelta(minutes=30),
     detection=timedelta(minutes=10),
     price_rise=Decimal(0),
-)  # an hour from training to gone
+)
 RUNS = BudgetHold(hourly=Decimal(10), machines=2, billed=2, known=2, ordered_at=NOW - HOUR)
 
 

@@ -76,9 +76,8 @@ def test_leaving_a_tier_early_costs_the_rest_of_its_time() -> None:
 
     assert early_deletion_charge(cool, TABLE, tenth) == 100 * Decimal("0.0115") * remaining
     assert early_deletion_charge(cool, TABLE, START + timedelta(days=30)) == 0
-    assert (
-        early_deletion_charge(cool, TABLE, START + timedelta(days=90)) == 0
-    )  # nothing is paid back
+    # Not negative: nothing is refunded.
+    assert early_deletion_charge(cool, TABLE, START + timedelta(days=90)) == 0
     assert early_deletion_charge(BLOB, TABLE, START) == 0
     full_charge = early_deletion_charge(cool, TABLE, START)
     assert early_deletion_charge(replace(cool, since=None), TABLE, START) == full_charge

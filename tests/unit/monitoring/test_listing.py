@@ -85,9 +85,8 @@ def test_looks_at_many_sets_leave_most_of_what_azure_allows_to_what_is_new() -> 
     few = [observation_interval(name, 100) for name in names]
 
     assert sum(1 / m for m in minutes) < 1.1 * MAX_OBSERVATIONS_PER_MINUTE
-    assert (
-        max(Counter(map(round, minutes)).values()) < 2.5 * MAX_OBSERVATIONS_PER_MINUTE
-    )  # began at once
+    # Even if all began at once.
+    assert max(Counter(map(round, minutes)).values()) < 2.5 * MAX_OBSERVATIONS_PER_MINUTE
     assert OBSERVATION_INTERVAL * 0.75 <= min(few) < max(few) <= OBSERVATION_INTERVAL * 1.25
 
 
@@ -111,6 +110,5 @@ def test_a_set_on_its_way_out_is_not_asked_for_while_it_is_listed_so() -> None:
 
     assert scale_set is not None
     assert scale_set.phase is DELETING
-    assert (
-        scale_set_from_list(leaving, listing(READY, 2), NOW) is None
-    )  # listed before it was deleted
+    # The list is older than the deletion.
+    assert scale_set_from_list(leaving, listing(READY, 2), NOW) is None

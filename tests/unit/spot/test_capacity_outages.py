@@ -74,9 +74,8 @@ def test_a_refusal_of_days_ago_or_of_more_machines_is_no_wait_of_today() -> None
     now_refused, stale = refused(72.0, ends=9), refused(72.0, ends=-60)
 
     assert is_every_offering_in_backoff([now_refused, now_refused], 2, NOW)
-    assert is_every_offering_in_backoff(
-        [refused(72.0, ends=-0.5)], 2, NOW
-    )  # who waits is about to look
+    # The backoff ended half a minute ago, so the next request is due.
+    assert is_every_offering_in_backoff([refused(72.0, ends=-0.5)], 2, NOW)
     assert not is_every_offering_in_backoff([now_refused, stale], 2, NOW)
 
     assert not is_every_offering_in_backoff([refused(1.0, ends=9)], 1, NOW)

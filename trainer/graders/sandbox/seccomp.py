@@ -18,10 +18,11 @@ from trainer.graders.sandbox.syscalls import (
     WITHOUT_BITS,
 )
 
+# AUDIT_ARCH_* of the kernel, and the column of the table of system calls.
 MACHINES = {
     "x86_64": (0xC000003E, 0),
     "aarch64": (0xC00000B7, 1),
-}  # AUDIT_ARCH_*, column of a table
+}
 _LOAD, _JUMP_EQUAL, _JUMP_FROM, _JUMP_BITS, _RETURN = 0x20, 0x15, 0x35, 0x45, 0x06
 _NUMBER_AT, _MACHINE_AT, _ARGUMENTS_AT = 0, 4, 16  # in struct seccomp_data; 8 bytes an argument
 _KILL, _REFUSE, _ALLOW = 0x80000000, 0x00050000, 0x7FFF0000

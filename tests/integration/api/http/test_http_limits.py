@@ -146,9 +146,7 @@ async def test_each_request_of_a_key_is_counted_once_and_no_other(world: World) 
             assert unauthorized.status_code == 401
             assert "ratelimit" not in unauthorized.headers
             assert (await limited.http.get("/livez")).status_code == 200
-        responses = [
-            await limited.call("POST", "/v1/api_keys", json={"name": "once"})
-        ]  # has a body
+        responses = [await limited.call("POST", "/v1/api_keys", json={"name": "once"})]
         other_client = replace(limited, key=await world.other_key("tests"))
         responses.append(await other_client.call("GET", "/v1/files"))
 

@@ -197,9 +197,8 @@ MARKET = [
 async def test_the_market_refuses_what_it_cannot_answer(inside: Inside) -> None:
     for path, body, version in ((COSTS, QUERY, "2025-03-01"), (SCORES, PLACEMENT, "2025-06-05")):
         response = await inside.arm.post(path, params={"api-version": version}, json=body)
-        assert response.status_code == 200, (
-            response.text
-        )  # so each row below is refused for its change
+        # So each row below is refused because of its change.
+        assert response.status_code == 200, response.text
     await check(inside, MARKET)
 
 

@@ -281,9 +281,8 @@ def test_a_loss_that_is_not_finite_stops_before_the_update(rig: Rig) -> None:
         rig.run()
 
     assert rig.engine.updates == 0
-    assert not issubclass(
-        NotFiniteError, NonRetryableError
-    )  # a broken GPU does it too: other machines may not
+    # A broken GPU also produces NaN, so other machines may succeed.
+    assert not issubclass(NotFiniteError, NonRetryableError)
 
 
 def test_the_validation_loss_before_the_first_step_is_kept_and_changes_nothing(

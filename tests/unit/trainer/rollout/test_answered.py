@@ -129,9 +129,8 @@ def test_another_world_has_every_old_answer_once_and_all_that_wait(before: int, 
     assert sorted(replay_names) == [(n, rank) for n in range(5) for rank in range(before)]
     for part in redistributed:
         assert names(part.waiting) == [(100 + rank, 0) for rank in range(before)]
-    merged = redistribute_answers(
-        redistributed, before, 0
-    )  # every rank has them now: still once each
+    # Every rank has them now, but each counts once.
+    merged = redistribute_answers(redistributed, before, 0)
     assert names(merged.waiting) == [(100 + rank, 0) for rank in range(before)]
 
 
