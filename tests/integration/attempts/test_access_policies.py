@@ -166,7 +166,8 @@ async def keyless(world: World) -> AsyncIterator[World]:
     """Yield a world whose account has no key, with grants of an hour."""
     world.store.has_access_policies = False
     granter = Granter(engine=world.engine, store=world.store, lifetime=HOUR)
-    async with client(make_app(replace(world.parts, granter=granter))) as http:
+    parts = replace(world.parts, granter=granter, long_poll=timedelta(0))
+    async with client(make_app(parts)) as http:
         before, world.http = world.http, http
         yield world
         world.http = before
