@@ -157,7 +157,7 @@ async def test_a_delete_that_fails_leaves_everything_and_may_be_repeated(
     world: World, spec: ScaleSetSpec
 ) -> None:
     await _up(world, spec)
-    await world.arm("delete_fails", count=1)
+    await world.arm("delete_fails", count=1, delay=2)
     await world.cloud.delete(spec.name)
     assert (await world.cloud.get(spec.name)).phase is DELETING
     failed = await world.wait_until_seen(spec.name, FAILED)

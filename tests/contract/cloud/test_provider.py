@@ -227,12 +227,15 @@ async def test_deletion_takes_time_may_be_repeated_and_ends_in_not_found(
 async def test_one_that_is_still_being_created_runs_nothing_and_can_be_deleted(
     world: World, spec: ScaleSetSpec
 ) -> None:
+    await world.arm("stragglers", instances=3)
+    await world.arm("delete_hangs")
     await world.cloud.create(spec)
     scale_set = await world.wait_until_seen(spec.name)
     assert (scale_set.phase, any(i.running for i in scale_set.instances)) == (CREATING, False)
     await world.cloud.delete(spec.name)
     assert (await world.cloud.get(spec.name)).phase is DELETING
 
+    await world.clear()
     await world.wait_until_gone(spec.name)
 
 
