@@ -96,11 +96,7 @@ async def run_struck(engine: AsyncEngine, url: str, strike: Strike) -> list[str]
         hook = strike.hook(partial(worlds.restart, world.engine))
         scenario = Scenario(world, PLAYS[strike.play], hook)
         broken = await scenario.run()
-        if scenario.hook.struck:
-            return broken
-        if scenario.play.jobs > 1 or scenario.play.rate_limited:
-            return broken or None
-        return [*broken, "the point was never reached"]
+        return broken if scenario.hook.struck else broken or None
 
 
 def strikes(play: str, points: Iterable[tuple[int, Point]], harm: Harm) -> Iterator[Strike]:
