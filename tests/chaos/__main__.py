@@ -46,9 +46,9 @@ def _run(options: argparse.Namespace) -> dict[str, Any]:
     started = time.monotonic()
     broken: list[str] = []
     points_by_play = _points_of_plays(options.plays)
-    missed = _print_points(points_by_play)
+    reached = _print_points(points_by_play)
     if set(options.plays) == set(PLAYS):
-        broken += [f"no play reaches: {place}" for place in missed]
+        broken += [f"no play reaches: {p}" for p in sorted(places.all_places() - reached)]
         if options.record:
             places.record(
                 {play: {p.what for _, p in all_} for play, all_ in points_by_play.items()}
@@ -82,18 +82,15 @@ def _points_of_plays(plays: list[str]) -> dict[str, list[tuple[int, Point]]]:
         return runner.run(points.enumerated(url, plays))
 
 
-def _print_points(points_by_play: dict[str, list[tuple[int, Point]]]) -> list[str]:
-    """Print the number of points; return the places that no life reaches."""
+def _print_points(points_by_play: dict[str, list[tuple[int, Point]]]) -> set[str]:
+    """Print the number of points; return the places that the plays reach."""
     for play, all_ in points_by_play.items():
         print_line(f"{play:20} {len(all_):4} own points")
     reached = {point.what for all_ in points_by_play.values() for _, point in all_}
     print_line(
         f"{sum(map(len, points_by_play.values()))} points at {len(reached)} places in the code"
     )
-    missed = sorted(places.all_places() - reached)
-    for place in missed:
-        print_line(f"  no life reaches: {place}")
-    return missed
+    return reached
 
 
 def _options() -> argparse.Namespace:
