@@ -11,7 +11,7 @@ from rekindle.cli.distil.teacher_messages import TeacherReply, TeacherRequest
 from rekindle.cli.errors import CliError
 
 OnRequest = Callable[[], object]  # called after each request
-# So many end the run: the prompts are not the cause.
+# This many refusals in a row end the run: single prompts cannot be the cause.
 MAX_CONSECUTIVE_REFUSALS = 20
 
 

@@ -33,7 +33,7 @@ from service.operations.storage.tiers import (
 from service.storage.store import BlobNotFound, BlobStore
 from trainer.contract import MANIFEST, InputFile, Manifest, PinnedModel
 
-# Those of rekindle/stage.py, and that of a model card.
+# Suffixes of the files that rekindle/stage.py copies, and of the model card.
 _SUFFIXES = {
     ".jinja",
     ".json",
