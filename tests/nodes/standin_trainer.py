@@ -50,8 +50,7 @@ def main() -> int:
     generation = Generation.from_json(folder.generation.read_bytes())
     begin = generation.checkpoint.step if generation.checkpoint else 0
     say(Path(logs), len(ranks), f"generation {generation.number} starts at step {begin}\n")
-    while not folder.ready.exists():
-        threading.Event().wait(0.005)
+    wait_for(folder.ready)
     stops = Path(world) / f"stop-{generation.number}"
     if fails(mode, folder, Path(logs), ranks):
         return 1
@@ -104,10 +103,15 @@ def fails(mode: str, folder: RunDir, logs: Path, ranks: range) -> bool:
     return mode in {"crash", "no port", "no memory", "non_retryable", "slow links"}
 
 
+def wait_for(path: Path) -> None:
+    """Wait until the supervisor has written ``path``."""
+    while not path.exists():
+        threading.Event().wait(0.005)
+
+
 def load(folder: RunDir, ranks: range, mode: str) -> None:
     """Wait for the checkpoint; in mode "loads" also request all its tensors for every rank."""
-    while not folder.checkpoint.exists():
-        threading.Event().wait(0.005)
+    wait_for(folder.checkpoint)
     if mode != "loads":
         return
     manifest = Manifest.from_json((folder.checkpoint / MANIFEST).read_bytes())
