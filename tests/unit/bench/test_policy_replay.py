@@ -101,7 +101,8 @@ def test_nobody_in_time_is_cheaper_than_the_optimum() -> None:
         for result in results:
             late = result.finished is None or result.finished > 20
             assert late or result.cost >= best - 1e-9
-    assert rivals.play(rivals.greedy, world(), [UP], 0).cost == pytest.approx(0.3 * 14)
+    for rival in (rivals.greedy, rivals.uniform_progress):
+        assert rivals.play(rival, world(), [UP], 0).cost == pytest.approx(0.3 * 14)
     assert rivals.play(rivals.spot_only, world(), [DOWN], 0).finished is None
 
 

@@ -93,6 +93,13 @@ def test_an_encoder_learns_to_classify_and_nothing_else() -> None:
     assert refused.value.param == "method.type"
 
 
+@pytest.mark.parametrize(
+    "name", ["mistralai/Mistral-7B-Instruct-v0.3", "Qwen/Qwen2.5-14B", "Qwen/Qwen3-32B"]
+)
+def test_rows_of_models_with_plain_attention_may_be_packed(name: str) -> None:
+    assert resolve(Hyperparameters(), Training(packing=True), examples=9, arch=shape(name)).packing
+
+
 def test_logits_that_something_happens_to_are_not_made_in_chunks() -> None:
     chunked = Training(loss_chunk=1024)
 

@@ -12,6 +12,7 @@ from bench.planner.closed_form import EvictionModel, SaveTimes, goodput, optimal
 from bench.planner.goodput import GoodputCase, cases, simulated
 from bench.policy import spot_runs
 from service.domain.placement import cost_to_go
+from service.domain.simulation.monte_carlo import draw_rates
 from service.domain.spot import age_hazard, eviction_hazard, lifetimes
 from service.domain.spot.age_hazard import HOLD_PRIOR, NO_EXPOSURE, OUTAGE_PRIOR, Exposure
 
@@ -66,6 +67,14 @@ def test_the_curve_finds_the_mean_it_saw_and_lives_that_were_cut_do_not_shorten_
 
     curves = [lifetimes.SurvivalCurve.of(lives) for lives in (censored, complete)]
     assert curves[0].mean_residual_life(0.0, 9.0) == curves[1].mean_residual_life(0.0, 9.0) == 9.0
+
+
+def test_rates_are_drawn_close_to_what_was_seen_often() -> None:
+    seen = Exposure((1e4,) * 4, (5000, 2500, 1000, 1000))
+
+    rates = draw_rates(seen, HOLD_PRIOR, random.Random(1))
+
+    assert rates == pytest.approx((0.5, 0.25, 0.1, 0.1), rel=0.1)
 
 
 def test_a_thin_curve_is_not_asked() -> None:

@@ -11,12 +11,15 @@ from service.domain.planning.option import Option
 from service.domain.simulation.job_simulation import (
     StrategyResult,
     build_case,
+    shortest_tick,
     simulate_job,
     spot_zones,
 )
+from service.domain.spot.age_hazard import NO_EXPOSURE, Exposure
 from service.domain.states import CapacityType
 
 HOUR = 3600.0
+SEEN = Exposure((9.0, 0.0, 0.0, 0.0), (1, 0, 0, 0))
 NO_MEMORY = MemoryEstimate(
     parameters=0,
     gradients=0,
@@ -133,13 +136,14 @@ def test_a_case_is_the_first_option_in_ticks_and_every_offering_of_its_size() ->
     first = replace(option("eastus", 3.0), checkpoint_seconds=1200.0)
     second = replace(option("westus", 1.0), total_steps=99, nodes=3)
 
-    zones = spot_zones([first, second], {})
+    zones = spot_zones([first, second], {second.offering: SEEN})
     case = build_case(first, zones, 15 * HOUR, finest_s=300.0)
 
     assert (case.tick_s, case.work, case.deadline, case.cold, case.lost) == (300, 120, 180, 2, 2)
-    assert [(z.hourly, z.cold_start_s, z.evictions_per_hour) for z in zones] == [
-        (2.0, 600.0, 0.3),
-        (3.0, 600.0, 0.1),
+    assert [(z.hourly, z.cold_start_s, z.evictions_per_hour, z.holds) for z in zones] == [
+        (2.0, 600.0, 0.3, NO_EXPOSURE),
+        (3.0, 600.0, 0.1, SEEN),
     ]
+    assert shortest_tick(replace(first, total_steps=1)) == 610.0 / 20, "most of it is the start"
     assert case.on_demand is not None
     assert (case.on_demand.hourly, case.on_demand.cold_start_s) == (8.0, 600.0)

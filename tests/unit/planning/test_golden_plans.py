@@ -36,6 +36,7 @@ RATES = {ND: 0.02, NC96: 0.1, NC24: 0.3, ND40: 0.05}
 SHARDED = Training(zero_stage=3, gradient_checkpointing=True)
 SHORT = Training(lora=LORA, micro_batch=1, zero_stage=1)
 ROLLED = training(replace(GRPO, steps_per_rollout=4), lora=LORA)
+REPLAYED = replace(PPO, answers=6, steps_per_rollout=2, replay_share=0.5)
 
 
 def request(on: str = ND, how: Training | None = None, **changes: Any) -> PlanRequest:  # noqa: ANN401 - of any type
@@ -56,12 +57,12 @@ PLANS = {
     "offloaded": request(NC24, OFFLOADED),
     "fetched": request(NC96, replace(OFFLOADED, offload="parameters")),
     "dpo": request(how=PREFERRING),
-    "reward": request(how=REWARDING),
+    "reward": request(how=replace(REWARDING, gradient_checkpointing=False)),
     "last layers": request(how=Training(train_last_n_layers=4, train_embeddings=False)),
     "averaged": request(how=Training(ema_decay=0.99)),
     "grpo": request(how=ROLLED),
     "grpo of 70b": request(how=training(GRPO, lora=QLORA, max_seq_len=1024), arch=LLAMA_70B),
-    "ppo, judged": request(how=training(PPO, lora=LORA), judge=LLAMA_8B),
+    "ppo, judged": request(how=training(REPLAYED, lora=LORA), judge=LLAMA_8B),
     "auto": request(hyperparameters=Hyperparameters(), examples=50_000),
     "auto, large": request(hyperparameters=Hyperparameters(), examples=50_001),
 }

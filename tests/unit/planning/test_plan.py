@@ -241,6 +241,7 @@ def test_a_model_too_large_for_anything_is_told_to_be_smaller() -> None:
     [
         (replace(REQUEST, mean_tokens=5000), "cut at 2048"),
         (replace(REQUEST, offers=(offer(hourly="32.77"),)), "as much as on demand"),
+        (replace(REQUEST, hyperparameters=Hyperparameters(batch_size=12)), "is 16, not 12"),
     ],
 )
 def test_what_a_user_should_know_is_pointed_out(request_: PlanRequest, expected: str) -> None:

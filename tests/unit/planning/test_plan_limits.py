@@ -109,6 +109,7 @@ def test_a_deadline_far_away_or_a_budget_alone_changes_nothing() -> None:
     assert far.options == plan_within(budget="20").options == plan_within().options
     assert (far.chosen.nodes, far.chosen.offering.vm_size) == (1, NC24)
     assert "keeps the deadline (100 h away) nine times in ten" in far.why
+    assert "nine times in ten" not in plan_within().why
 
 
 def test_a_budget_and_a_deadline_are_kept_together() -> None:

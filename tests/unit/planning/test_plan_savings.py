@@ -81,6 +81,7 @@ def test_the_local_stack_plans_on_cpu_with_its_own_processes() -> None:
 def test_a_plan_on_cpus_warns_of_half_precision() -> None:
     assert warned("cpu", "fp16", "fp16")
     assert warned("cpu", "bf16", "speed of this computer's CPU in fp32")
+    assert not warned("cpu", "bf16", "cannot compute in fp16")
     assert not warned("cpu", "fp32", "in fp32")
     assert not any(warned("cuda", precision, "CPU") for precision in ("fp16", "bf16"))
 

@@ -102,7 +102,8 @@ def test_old_answers_and_a_leash_need_room_beside_the_new_ones() -> None:
     fresh, with_replay = needs(GRPO), needs(replace(GRPO, replay_share=0.5))
 
     assert with_replay.activations == 2 * fresh.activations
-    assert with_replay.cache == fresh.cache
+    assert with_replay.cache == fresh.cache == 2 * 32 * 4096 * 2 * 64 * 2048, "64 side by side"
+    assert fresh.total == fresh.states + fresh.cache + fresh.buffers + fresh.runtime
 
     free, leashed = needs(GRPO), needs(replace(GRPO, beta=0.05))
     assert leashed.parameters == 2 * free.parameters
