@@ -57,12 +57,12 @@ PLANS = {
     "offloaded": request(NC24, OFFLOADED),
     "fetched": request(NC96, replace(OFFLOADED, offload="parameters")),
     "dpo": request(how=PREFERRING),
-    "reward": request(how=replace(REWARDING, gradient_checkpointing=False)),
+    "reward": request(how=REWARDING),
     "last layers": request(how=Training(train_last_n_layers=4, train_embeddings=False)),
     "averaged": request(how=Training(ema_decay=0.99)),
     "grpo": request(how=ROLLED),
     "grpo of 70b": request(how=training(GRPO, lora=QLORA, max_seq_len=1024), arch=LLAMA_70B),
-    "ppo, judged": request(how=training(REPLAYED, lora=LORA), judge=LLAMA_8B),
+    "ppo, judged": request(how=training(REPLAYED, lora=LORA, max_seq_len=1024), judge=LLAMA_8B),
     "auto": request(hyperparameters=Hyperparameters(), examples=50_000),
     "auto, large": request(hyperparameters=Hyperparameters(), examples=50_001),
 }
@@ -136,8 +136,8 @@ grpo of 70b:
 469 x 165.6 s (66.23 to 496.7), 78981 to 2.3584e+05 s, 78.98 to 235.84 USD, 0.4388 evictions
 
 ppo, judged:
-1 x 8, zero 3, 1 x 8, 71.12 GiB, host 0, saved every 1561 s, 39.02 s lost
-469 x 68.7 s (27.48 to 206.1), 32980 to 98255 s, 32.98 to 98.25 USD, 0.1832 evictions
+1 x 8, zero 3, 1 x 8, 60.94 GiB, host 0, saved every 1561 s, 39.02 s lost
+469 x 95.3 s (38.12 to 285.9), 45501 to 1.3592e+05 s, 45.50 to 135.92 USD, 0.2528 evictions
 
 auto:
 1 x 8, zero 1, 2 x 4, 75.8 GiB, host 0, saved every 3415 s, 1707 s lost

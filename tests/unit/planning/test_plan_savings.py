@@ -26,7 +26,7 @@ from tests.unit.planning.test_plan import (
 )
 from trainer.contract import Lora
 
-LAST = Training(train_last_n_layers=2, train_embeddings=False, loss_chunk=512)
+LAST = Training(train_last_n_layers=2, train_embeddings=False, loss_chunk=16)
 
 
 def test_what_the_host_cannot_hold_is_no_plan_either() -> None:
