@@ -91,6 +91,18 @@ def test_tensors_that_do_not_lie_as_their_index_says_are_refused(tmp_path: Path)
         reads[0].tensors.copy(reads[0].begin, reads[0].end, reads[0].into)
 
 
+def test_a_whole_file_is_read_as_its_own_header_says(tmp_path: Path) -> None:
+    files = partitioned.files_of(flat, SIZES, 1)
+    files[tensors_name(0)] = partitioned.tensors_of(flat(SIZES, 0, 1)[::-1])
+    folder = laid(tmp_path, files, partitioned.manifest_of(files, 1, 0))
+    fragments = partitioned.empty(flat(SIZES, 0, 1))
+    _, reads = requested_ranges(open_checkpoint(folder, partitioned.SPEC_SHA256), fragments)
+    for planned_read in reads:
+        planned_read.tensors.copy(planned_read.begin, planned_read.end, planned_read.into)
+
+    assert partitioned.is_filled(fragments)
+
+
 @pytest.mark.parametrize(
     ("byte_range", "expected"),
     [

@@ -42,6 +42,13 @@ def test_replicas_are_read_once() -> None:
     assert [copy.rank for copy in plan_copies(2, 5, pieces)] == [0]
 
 
+def test_a_gap_is_told_and_not_filled_from_what_lies_behind_it() -> None:
+    pieces = [StoredPiece(0, 4, rank=0), StoredPiece(6, 4, rank=1)]
+
+    with pytest.raises(ValueError, match="elements 4 to 10 are in no file"):
+        plan_copies(0, 10, pieces)
+
+
 def draw() -> tuple[list[float], float, float]:
     return torch.rand(3).tolist(), random.random(), float(np.random.rand())
 
