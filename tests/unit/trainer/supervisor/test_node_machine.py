@@ -91,6 +91,7 @@ def test_a_directive_without_effect_is_remembered_all_the_same() -> None:
     after, _ = on_directive(LEAVING, directive_to(START, 1, seq=7))
 
     assert after.directive == 7
+    assert on_directive(AT_2, directive_to(CARRY_ON, 0, seq=99))[0] == AT_2, "it is none"
 
 
 @pytest.mark.parametrize(
@@ -129,7 +130,8 @@ def test_the_end_of_a_trainer(
         (on_attempt_over, AT_2, (LeaveAttempt(),)),
         (on_attempt_over, FRESH, (LeaveAttempt(),)),
         (on_supervisor_restart, AT_2, (SalvageSaves(),)),
-        (on_supervisor_restart, STOPPED_2, ()),
+        (on_supervisor_restart, replace(AT_2, evicting=True), (SalvageSaves(),)),
+        (on_supervisor_restart, replace(STOPPED_2, evicting=True), ()),
     ],
 )
 def test_other_news(react, node: NodeState, effects: tuple[Effect, ...]) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
