@@ -95,11 +95,24 @@ def test_a_model_that_is_not_whole_is_non_retryable_however_it_is_loaded(
         load(folder)
 
 
-@pytest.mark.parametrize("missing", ["config.json", SINGLE])
-def test_a_folder_that_cannot_be_read_is_non_retryable(missing: str, folder: Path) -> None:
-    (folder / missing).unlink()
+@pytest.mark.parametrize(
+    ("damage", "expected"),
+    [
+        (lambda f: (f / "config.json").unlink(), "config.json"),
+        (lambda f: (f / SINGLE).unlink(), SINGLE),
+        (lambda f: (f / "adapter_config.json").write_text("{}"), "load an adapter"),
+        (
+            lambda f: make.set_members(f / "config.json", quantization_config={"bits": 4}),
+            "are quantized",
+        ),
+    ],
+)
+def test_a_folder_that_is_no_plain_model_is_non_retryable(
+    damage: Callable[[Path], object], expected: str, folder: Path
+) -> None:
+    damage(folder)
 
-    with pytest.raises(NonRetryableError, match=missing):
+    with pytest.raises(NonRetryableError, match=expected):
         load_model(folder, PLAIN, {}, 0)
 
 

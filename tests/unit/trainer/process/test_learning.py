@@ -67,6 +67,15 @@ def test_a_step_without_a_target_updates_nothing_and_has_no_loss(tmp_path: Path)
     assert not state.unmoved
 
 
+def test_a_stop_during_a_step_without_a_target_drops_it(tmp_path: Path) -> None:
+    rig = make_rig(tmp_path, SPOKEN)
+    rig.feed.batches, rig.feed.before = [CUT, CUT], lambda _: rig.rundir.stop.touch()
+    begun = TrainingState(step=2, consumed_samples=4, tokens=8)
+
+    assert rig.run(begun) == (begun, False)
+    assert rig.saves.kinds == []
+
+
 def test_a_step_is_the_mean_over_its_tokens_however_they_lie_in_micro_batches(
     tmp_path: Path,
 ) -> None:
