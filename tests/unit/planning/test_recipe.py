@@ -95,6 +95,7 @@ def test_a_small_file_is_read_three_times_and_a_large_one_once(examples: int, ep
     [
         (Training(), 1e-5, 2e-4, Format.CHAT),
         (PREFERRING, 1e-6, 1e-5, Format.PREFERENCE),
+        (Training(method="orpo"), 5e-6, 5e-5, Format.PREFERENCE),
         (REWARDING, 1e-5, 1e-4, Format.PREFERENCE),
         (Training(method="classification"), 1e-5, 1e-4, Format.LABELLED),
         (Training(method="reinforcement", reinforcement=GRPO), 1e-6, 1e-5, Format.PROMPT),

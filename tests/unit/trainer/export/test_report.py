@@ -93,7 +93,7 @@ def test_grades_are_told_the_right_way_up(model: Path) -> None:
     assert model_report.validation is not None
     assert model_report.validation.measure == "reward"
     assert (model_report.validation.before, model_report.validation.after) == (0.25, 0.75)
-    assert model_report.validation.perplexity_after is None, "only a mean over tokens has one"
+    assert model_report.validation.perplexity_after is None
 
 
 @pytest.mark.parametrize("loss", [None, math.nan, math.inf])
@@ -110,6 +110,13 @@ def test_a_loss_that_is_no_number_is_told_as_not_measured(model: Path, loss: flo
     too_large = report(model, state=replace(STATE, valid_loss_before=800.0)).validation
     assert too_large is not None
     assert (too_large.before, too_large.perplexity_before) == (800.0, None)
+
+
+def test_only_a_mean_over_tokens_has_a_perplexity(model: Path) -> None:
+    of_pairs = report(model, replace(WITH_VALIDATION, method="dpo", dpo=Dpo(beta=0.1))).validation
+
+    assert of_pairs is not None
+    assert (of_pairs.after, of_pairs.perplexity_after) == (2.0, None)
 
 
 def test_a_card_names_base_data_and_results(model: Path) -> None:

@@ -56,6 +56,7 @@ def test_the_sigmoid_loss_is_that_of_the_paper(smoothing: float) -> None:
     assert scores.loss.item() == pytest.approx(expected, rel=1e-6)
     assert scores.margin.item() == pytest.approx(sum(margins), rel=1e-5)  # type: ignore[union-attr]
     assert scores.correct.item() == sum(m > 0 for m in margins)
+    assert dpo.scores(Bigram(2), batch_of(*PAIRS)).correct == 0, "its reference prefers neither"
 
 
 def test_the_ipo_loss_is_a_square_around_half_of_one_over_beta() -> None:

@@ -205,7 +205,7 @@ def test_a_head_is_trained_whole_beside_adapters_and_exported_as_it_was_trained(
     base: Path, tmp_path: Path
 ) -> None:
     torch.manual_seed(3)
-    model = load_model(base, replace(REWARD, lora=LORA), {}, pad_id=0).eval()
+    model = load_model(base, replace(REWARD, lora=LORA), {}, pad_id=5).eval()
     trained = {name for name, p in model.named_parameters() if p.requires_grad}
     with torch.no_grad():
         for _, parameter in sorted(model.named_parameters()):
@@ -221,6 +221,7 @@ def test_a_head_is_trained_whole_beside_adapters_and_exported_as_it_was_trained(
     ]
     assert set(weights) == {name for name, _ in loaded.named_parameters()}
     assert torch.allclose(_rewards(loaded), _rewards(model), atol=1e-5)
+    assert loaded.config.pad_token_id == 5, "it judges the last token that is another one"
 
 
 def _rewards(model: Any) -> torch.Tensor:  # noqa: ANN401
