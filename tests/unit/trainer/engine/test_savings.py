@@ -243,6 +243,3 @@ def test_adapters_are_merged_into_the_base_as_it_came_and_not_as_it_was_quantize
 
 
 UP = "base_model.model.model.layers.0.mlp.up_proj"
-
-
-# --- What does not go together -----------------------------------------------------------------
