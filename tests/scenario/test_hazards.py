@@ -39,6 +39,7 @@ async def test_a_worker_that_comes_late_neither_opens_nor_fences_a_second_genera
     empty: World, harm: Harm
 ) -> None:
     hook = Hook(aim=Point(FENCE), harm=harm)
+    empty.store.now = empty.clock  # so HEAD has a date, as in Blob
     scenario = Scenario(empty, PLAYS["undisturbed"], hook)
 
     assert await scenario.run() == []

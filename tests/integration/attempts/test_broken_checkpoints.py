@@ -201,8 +201,11 @@ async def test_a_broken_one_that_an_older_head_brings_back_is_taken_out_again(wo
     second = await next_generation(world, nodes)
     restored = Head(generation=second.number, checkpoints=tuple(checkpoints))
     await world.store.write(job_id, HEAD, restored.to_json().encode())
+    await world.tick()
+    latest = (await world.job(job_id))["latest_checkpoint"]
+    listed = await list_checkpoints(world, job_id)
     await stop_all(nodes, second)
 
+    assert (latest["step_number"], listed) == (40, {40: "recent"})
     assert (await next_generation(world, nodes)).checkpoint == checkpoints[0]
-    assert await list_checkpoints(world, job_id) == {40: "recent"}
     assert len(await world.events(job_id, "checkpoint.broken")) == 1

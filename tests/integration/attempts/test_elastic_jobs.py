@@ -4,6 +4,8 @@ from datetime import timedelta
 from decimal import Decimal
 from typing import Any
 
+import pytest
+
 from service.cloud.provider import Misconfigured
 from service.db.attempts import machine_history
 from service.db.money import ledger
@@ -130,17 +132,18 @@ async def test_a_machine_that_comes_in_place_of_the_lost_one_joins_at_a_checkpoi
         await node.say(NodePhase.STOPPED, number, step=6)
     await commit(world, job_id, committed(6, number, "stop"))
     grown = await train(world, [*nodes[:2], newcomer], step=7)
+    await shrink(world, [*nodes[:2], newcomer], grown)
 
     (attempt,) = await world.attempts_of(job_id)
-    assert [g["nodes"] for g in attempt["generations"]] == [3, 2, 3]
-    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 1}
+    assert [g["nodes"] for g in attempt["generations"]] == [3, 2, 3, 2]
+    assert attempt["evicted"] == {"noticed": 0, "unnoticed": 2}
     events = await _events(world, job_id)
     assert (
         "generation.opened",
         f"The 3rd node joins: going on with 3 of 3 nodes from step 6 (generation {grown})",
     ) in events
     messages = [m for code, m in events if code == "node.replacement_asked"]
-    assert messages == ["Requested 1 machine to replace evicted ones"]
+    assert messages == ["Requested 1 machine to replace evicted ones"] * 2
 
 
 async def test_a_machine_lost_long_after_another_was_replaced_uses_up_no_budget(
@@ -187,11 +190,12 @@ async def test_a_job_that_is_about_to_end_is_not_stopped_for_a_machine_that_join
     assert (await world.job(job_id))["phase"] == "training"
 
 
-async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_survivors(
-    world: World,
+@pytest.mark.parametrize("late", [False, True], ids=["at once", "after acceptance"])
+async def test_a_refusal_and_a_missing_role_do_not_disturb_survivors(
+    world: World, late: bool
 ) -> None:
     job_id, nodes, number = await start_elastic_job(world)
-    world.cloud.sold_out_late.add(SPOT)
+    (world.cloud.sold_out_late if late else world.cloud.sold_out).add(SPOT)
     number = await shrink(world, nodes, number)
     for _ in range(10):
         await say_all(nodes[:2], NodePhase.RUNNING, number, step=5)
@@ -202,9 +206,24 @@ async def test_a_refusal_after_acceptance_and_a_missing_role_do_not_disturb_surv
 
     (attempt,) = await world.attempts_of(job_id)
     assert attempt["state"] == "running"
-    reasons = [m for code, m in await _events(world, job_id) if code == "node.no_replacement"]
-    assert len(reasons) == 1
-    assert "no capacity left" in reasons[0]
+    events = await _events(world, job_id)
+    (reason,) = [message for code, message in events if code == "node.no_replacement"]
+    assert ("no capacity left" if late else "SkuNotAvailable") in reason
+    assert [code for code, _ in events].count("node.replacement_asked") == 1
+
+
+async def test_a_machine_that_never_joins_is_given_back_and_said_to_be(world: World) -> None:
+    job_id, nodes, number = await start_elastic_job(world)
+    number = await shrink(world, nodes, number)
+    name = scale_set_name(nodes[0].attempt_id)
+    vm_ids: set[str] = {n.vm_id for n in nodes}
+    for _ in range(95):  # three quarters of an hour
+        await say_all(nodes[:2], NodePhase.RUNNING, number, step=4)
+        await world.tick(seconds=28)
+        vm_ids |= {i.vm_id for i in (await world.cloud.get(name)).instances}
+
+    assert len(vm_ids) == 5  # one that never joins, and one in its place
+    assert [code for code, _ in await _events(world, job_id)].count("node.useless") == 1
 
 
 async def test_each_machine_is_billed_from_its_own_order_and_the_forecast_follows_their_number(

@@ -191,7 +191,12 @@ async def test_an_impossible_job_is_refused(
             [_MACHINE | {"ended_at": NOON}],
             _MACHINE | {"ended_at": NOON - timedelta(seconds=1)},
         ),
-        ("generations_pkey", tables.generations, [_GENERATION], _GENERATION),
+        (
+            "generations_pkey",
+            tables.generations,
+            [_GENERATION],
+            _GENERATION | {"attempt_id": "att-2"},
+        ),
         ("storage_ledger_tier_check", storage_ledger, [], _STORED | {"tier": "tepid"}),
         ("storage_ledger_holds_something_check", storage_ledger, [], _STORED | {"size": 0}),
         (

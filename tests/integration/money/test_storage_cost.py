@@ -189,6 +189,7 @@ async def test_a_move_of_what_was_deleted_is_paid_only_if_it_had_begun(dear: Wor
 
     assert charge > 0
     assert [await paid_charges(dear, job) for job in (early_job, late_job)] == [0, charge]
+    assert (await dear.event_codes(late_job))[-1] == "storage.tier_gone"
 
 
 async def test_tier_and_cost_name_the_same_storage_cost_at_every_moment(dear: World) -> None:

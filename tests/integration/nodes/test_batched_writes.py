@@ -71,15 +71,10 @@ async def test_in_a_batch_only_the_moves_of_lost_leases_are_not_written(
         claims = await claim_three(conn, clock)
     writes = Writes(engine=engine, now=clock)
 
-    results = await asyncio.gather(
-        *(
-            writes.move(ClaimedAttemptMove(claim=claim, row=row, step=EVICTED))
-            for claim, row in claims
-        ),
-        return_exceptions=True,
-    )
+    late = (replace(claims[0][0], token="an earlier one"), claims[0][1])
+    results = await _evict(writes, [*claims, late])
 
-    assert [type(d) for d in results] == [type(None), LeaseLost, type(None)]
+    assert [type(d) for d in results] == [type(None), LeaseLost, type(None), LeaseLost]
     async with engine.connect() as conn:
         rows = {n: await attempts.find(conn, f"att-{n}") for n in SOME}
         assert await jobs_with_event(conn, "attempt.terminating") == {"job-1", "job-3"}

@@ -12,6 +12,7 @@ from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, ScaleSetNotFound
 from service.db.attempts import attempts
 from service.domain.cloud.fleet import ScaleSet, scale_set_name
+from service.reconciler.cloud.heartbeat_visibility import HeartbeatVisibility
 from service.reconciler.cloud.ingress_probe import IngressProbe, make_probe
 from tests.nodes.scripted_node import ScriptedNode, commit, committed, say_all, start_training
 from tests.world import DATASET, World
@@ -122,6 +123,20 @@ async def test_a_door_that_never_opens_hides_silent_nodes_for_half_an_hour_and_n
     assert (await state(world, job_id))[1] == "unresponsive"
 
 
+async def test_a_service_that_restarts_all_the_time_gives_silent_nodes_up_in_the_end(
+    world: World,
+) -> None:
+    job_id, _, _ = await start_job(world)
+    outcomes = []
+    for _ in range(14):
+        world.clock.advance(minutes=10)
+        world.attempts = replace(world.attempts, visibility=HeartbeatVisibility())
+        await world.attempts.run_once()
+        outcomes.append((await state(world, job_id))[1])
+
+    assert (outcomes[10], outcomes[-1]) == (None, "unresponsive")
+
+
 async def test_an_unreachable_ingress_says_why() -> None:
     reason = await make_probe("https://127.0.0.1:9/")()
 
@@ -190,6 +205,8 @@ async def test_one_404_ends_no_run_and_a_second_one_does(world: World) -> None:
         states.append(await state(world, job_id))
 
     assert states == [("running", None), ("terminating", "evicted")]
+    answers = [await nodes[0].say(NodePhase.RUNNING, number, step=2), await nodes[0].ask()]
+    assert [answer.status_code for answer in answers] == [410, 410]
 
 
 @pytest.mark.parametrize(

@@ -179,6 +179,17 @@ async def test_a_gpu_that_broke_in_training_is_reported_with_the_failure_of_the_
     assert not node.last_heartbeat.non_retryable
 
 
+async def test_an_unhealthy_machine_says_so_with_its_first_heartbeat(
+    scene: Scene, tmp_path: Path
+) -> None:
+    scene.health = check_of(tmp_path, write_nvidia_smi(tmp_path, report(GPU, BROKEN)))
+    node = scene.service.add("one")
+    scene.start(node)
+    await scene.until(lambda: node.heartbeats)
+
+    assert node.heartbeats[0].unhealthy.endswith("a row of its memory could not be remapped")
+
+
 async def test_a_rank_that_finds_its_machine_slow_has_it_replaced(scene: Scene) -> None:
     scene.modes["one"] = "slow links"
     node = scene.service.add("one")
