@@ -203,9 +203,11 @@ async def test_the_next_attempt_that_meets_the_same_fault_says_so_again(world: W
     await evicted(world, job)
     await world.tick(45, seconds=61)  # until the time of the attempt is over
     paused = await world.job(job)
+    outcomes = [attempt["outcome"] for attempt in await world.attempts_of(job)]
     await world.call("POST", f"/v1/fine_tuning/jobs/{job}/resume")
     await world.tick(4, seconds=61)
 
+    assert outcomes == ["evicted", "misconfigured"]
     assert paused["status_reason"]["code"] in ("misconfigured", "needs_help")
     assert (await world.job(job))["status_reason"]["code"] == "needs_help"
     calls = await _help_calls(world, job)
