@@ -18,13 +18,14 @@ from service.db.core.leases import Claim
 from service.db.schema import tables
 from service.db.schema.cloud_tables import cloud_tokens
 from service.domain.cloud.fleet import ScaleSet, ScaleSetSpec, scale_set_name
-from service.domain.cloud.rate_limit import CloudCall, Deferral, RequestKind
+from service.domain.cloud.rate_limit import PERMIT_LIFE, CloudCall, Deferral, RequestKind
 from service.domain.states import AttemptState
 from service.reconciler.attempts.attempts import AttemptReconciler
 from service.reconciler.cloud.lister import Lister
 from service.reconciler.cloud.rate_limit import Deferred, RateLimitedCloud
 from tests.clock import Clock
 from tests.integration.attempts.test_elastic_jobs import shrink, start_elastic_job
+from tests.integration.cloud.test_rate_limit import fine
 from tests.integration.db.rows import add_attempt, add_job
 from tests.nodes.scripted_node import ScriptedNode, boot, train
 from tests.world import SPOT, World
@@ -180,6 +181,10 @@ async def test_an_attempt_waits_for_one_call_at_a_time(
 
     assert refusal.value.deferral == deferral
     assert (await tokens_of(engine))[RequestKind.LIST] == 0
+    clock.advance(seconds=90 + PERMIT_LIFE.total_seconds() + 1)
+    await set_tokens(engine, clock, RequestKind.CREATE, 0)
+    with pytest.raises(Deferred):  # the tokens of its creation are lost by now
+        await limited.call(SPOT.region, CloudCall.CREATE, fine, claim)
 
 
 async def test_a_deferred_creation_that_is_listed_is_looked_at(

@@ -14,6 +14,8 @@ from sqlalchemy.ext.asyncio import AsyncEngine
 from service.cloud.fake import FakeCloud
 from service.cloud.provider import CloudError, Throttled
 from service.db.attempts import attempts
+from service.db.cloud import rate_limit
+from service.db.cloud.rate_limit import TokenRequest
 from service.db.core.engine import driver_url
 from service.db.core.leases import LEASE, Claim
 from service.db.core.notify import Listener
@@ -141,6 +143,10 @@ async def test_calls_without_a_token_are_deferred_by_the_rate(
             delays.append((refusal.deferral.until - clock()).total_seconds())
 
     assert delays == pytest.approx([12, 36, 60, 84, 108])
+    request = TokenRequest(region="westus", buckets={"all": CREATIONS.scaled(0.02)})
+    async with engine.begin() as conn:  # at once as well
+        waits = await rate_limit.take(conn, [request] * 12, clock())
+    assert [wait.total_seconds() for wait in waits] == pytest.approx([0] * 7 + delays)
 
 
 async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
@@ -149,8 +155,8 @@ async def test_a_replica_whose_clock_is_behind_fills_nothing_twice(
     fast_cloud = limited(engine, Clock(clock() + timedelta(minutes=1)), times=0.02)  # 2.5 a minute
     slow_cloud = limited(engine, clock, times=0.02)
     *claims_before, second_last, last = await claimed(engine, clock, 9)
-    for claim in claims_before:
-        await fast_cloud.call("eastus", CloudCall.CREATE, fine, claim)
+    for n, claim in enumerate(claims_before):  # nor does it lose any token
+        await (fast_cloud, slow_cloud)[n % 2].call("eastus", CloudCall.CREATE, fine, claim)
     for cloud, claim in ((slow_cloud, second_last), (fast_cloud, last)):
         with pytest.raises(Deferred):
             await cloud.call("eastus", CloudCall.CREATE, fine, claim)
