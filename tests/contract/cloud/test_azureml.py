@@ -18,7 +18,7 @@ from service.cloud.provider import (
     NoSerialLog,
     ScaleSetNotFound,
 )
-from service.domain.cloud.fleet import Offering, ScaleSetFailure, ScaleSetPhase
+from service.domain.cloud.fleet import Offering, ScaleSet, ScaleSetFailure, ScaleSetPhase
 from service.domain.states import CapacityType
 from tests.clock import Clock
 from tests.contract.cloud import workspaces
@@ -58,6 +58,10 @@ async def space(request: pytest.FixtureRequest, clock: Clock) -> AsyncIterator[S
         yield workspace
 
 
+def has_failed(scale_set: ScaleSet | None) -> bool:
+    return scale_set is not None and scale_set.phase is ScaleSetPhase.FAILED
+
+
 async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Space) -> None:
     spec = a_spec()
     before = await space.made(spec)
@@ -71,16 +75,8 @@ async def test_an_evicted_node_leaves_fewer_that_run_than_were_ordered(space: Sp
 
 
 async def test_one_for_which_there_is_no_room_says_so(space: Space) -> None:
-    spec = a_spec(FULL)
-    await space.cloud.create(spec)
+    failed = await space.until(partial(space.order, a_spec(FULL)), has_failed)
 
-    async def look() -> object:
-        scale_set = await space.look(spec.name)
-        if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
-            await space.cloud.create(spec)
-        return scale_set
-
-    failed = await space.until(look, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED)
     assert failed.failure is ScaleSetFailure.NO_CAPACITY
     assert not any(i.running for i in failed.instances)
 
@@ -247,19 +243,18 @@ async def test_the_settings_name_the_cluster(azure: Emulator, clock: Clock, name
     await cloud.close()
 
 
-async def test_a_job_that_failed_says_why_until_it_is_deleted(named: Space) -> None:
-    spec = replace(a_spec(), image="example/unknown:1")
-    await named.cloud.create(spec)
-    scale_set = await named.wait_for_state(
-        spec.name, lambda s: s is not None and s.phase is ScaleSetPhase.FAILED
-    )
-    await named.cloud.delete(spec.name)
+@pytest.mark.parametrize("is_named", [False, True])
+async def test_a_job_that_failed_says_why_until_it_is_deleted(
+    azure: Emulator, *, is_named: bool
+) -> None:
+    async for space in emulated_space(azure, named=is_named):
+        spec = replace(a_spec(), image="example/unknown:1")
+        scale_set = await space.until(partial(space.order, spec), has_failed)
+        await space.cloud.delete(spec.name)
+        await space.wait_for_state(spec.name, lambda s: s is None)
 
-    assert scale_set is not None
-    assert scale_set.failure is ScaleSetFailure.MISCONFIGURED
-    assert "REKINDLE_TRAINER_IMAGE" in scale_set.error_message
-    with pytest.raises(ScaleSetNotFound):
-        await named.cloud.get(spec.name)
+        assert scale_set.failure is ScaleSetFailure.MISCONFIGURED
+        assert "REKINDLE_TRAINER_IMAGE" in scale_set.error_message
 
 
 @pytest.mark.parametrize(

@@ -54,19 +54,20 @@ class Space:
     async def made(self, spec: ScaleSetSpec) -> ScaleSet:
         """Create it by repeated calls, as the reconciler does; return it once all nodes run."""
 
-        async def look() -> ScaleSet | None:
-            scale_set = await self.look(spec.name)
-            if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
-                await self.cloud.create(spec)
-            return scale_set
-
         def is_whole(scale_set: ScaleSet | None) -> bool:
             return (
                 scale_set is not None
                 and sum(map(_runs, scale_set.instances)) == spec.instance_count
             )
 
-        return await self.until(look, is_whole)
+        return await self.until(partial(self.order, spec), is_whole)
+
+    async def order(self, spec: ScaleSetSpec) -> ScaleSet | None:
+        """Return the scale set; call create if it does not exist or is incomplete."""
+        scale_set = await self.look(spec.name)
+        if scale_set is None or scale_set.phase is ScaleSetPhase.INCOMPLETE:
+            await self.cloud.create(spec)
+        return scale_set
 
     async def look(self, name: str) -> ScaleSet | None:
         """Return the scale set, or None when it does not exist."""

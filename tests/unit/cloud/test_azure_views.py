@@ -11,12 +11,13 @@ from azure.mgmt.compute.models import (
 )
 
 from service.cloud.azure.views import failure, scale_set
-from service.cloud.azureml.views import cluster, cluster_name
+from service.cloud.azureml.views import cluster, cluster_name, spot_cores
 from service.cloud.provider import ATTEMPT_TAG
 from service.domain.cloud.fleet import (
     ScaleSet,
     ScaleSetFailure,
     ScaleSetPhase,
+    SpotCores,
     scale_set_name,
 )
 from service.domain.states import CapacityType
@@ -241,6 +242,14 @@ def test_why_its_job_failed_is_told_with_what_to_do(
     view = cluster(aml_compute(), "Failed", reason=reason)
     assert (view.phase, view.failure) == (ScaleSetPhase.FAILED, failure)
     assert expected in view.error_message
+
+
+def test_the_cores_of_clusters_are_in_a_row_of_their_own() -> None:
+    rows = [
+        SimpleNamespace(name={"value": f"Cluster {name} vCPUs"}, limit=limit, currentValue=24)
+        for name, limit in (("Dedicated Regional", 1), ("LowPriority", 96))
+    ]
+    assert spot_cores(rows) == SpotCores(limit=96, used=24)
 
 
 def test_an_error_of_before_counts_for_nothing_once_nodes_have_come() -> None:
