@@ -74,6 +74,12 @@ def test_a_machine_whose_firewall_cannot_be_had_runs_no_container(tmp_path: Path
     assert not (tmp_path / "began").exists()
 
 
+def test_every_command_is_one_that_a_shell_can_read(document: dict[str, Any]) -> None:
+    for program, option, script in document["runcmd"]:
+        assert (program, option) == ("sh", "-c")
+        subprocess.run(["sh", "-n", "-c", script], check=True, timeout=120)
+
+
 def test_the_container_has_no_rights_and_writes_to_its_folders_alone(
     document: dict[str, Any],
 ) -> None:
