@@ -60,6 +60,8 @@ async def test_nobody_gets_a_role_unless_said_to_be_somebody(world: Guarded) -> 
     assert (unknown.status_code, code(unknown)) == (400, "PrincipalNotFound")
     assert "Principal 00000000000000000000000000000005 does not exist" in unknown.text
     assert vouched.status_code == 201
+    nowhere = await world.grant(READER, f"{HERE}/resourceGroups/gone")
+    assert (nowhere.status_code, code(nowhere)) == (404, "ResourceGroupNotFound")
 
 
 @pytest.mark.parametrize(

@@ -225,10 +225,12 @@ async def test_a_list_over_the_subscription_shows_what_is_in_ones_own_group(pair
     refused = [code(await pair.app.get(path)) for path in lists]
     await pair.grant(MACHINES)
     narrow = [await groups(pair, path) for path in lists]
+    others = f"{HERE}/providers/Microsoft.ContainerRegistry/registries"  # and not shown as none
+    refused.append(code(await pair.app.get(others)))
     await pair.grant(READER, HERE, name=2)
     wide = [await groups(pair, path) for path in lists]
 
-    assert refused == ["AuthorizationFailed"] * 2
+    assert refused == ["AuthorizationFailed"] * 3
     assert narrow == [["rekindle"]] * 2
     assert wide == [["rekindle", "rekindle-2"]] * 2
 

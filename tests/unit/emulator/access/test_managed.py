@@ -85,6 +85,9 @@ async def test_one_of_several_identities_must_be_named(inside: Inside) -> None:
         ("msi_res_id", second["id"]),
     ):
         assert claims(await token(inside, url, **{name: value}))["oid"] == ids["principalId"]
+    foreign = (await identity(inside, "other"))["properties"]["clientId"]
+    refused = await token(inside, url, client_id=foreign)
+    assert (refused.status_code, refused.json()["error_description"]) == (400, "Identity not found")
 
 
 async def test_the_systems_identity_needs_no_name(inside: Inside) -> None:
