@@ -11,6 +11,7 @@ from tests.emulated.inside import HERE, Inside, emulator_inside
 from tests.emulated.process import GROUP
 
 SETS = f"{HERE}/providers/Microsoft.Compute/virtualMachineScaleSets"
+USAGES = f"{HERE}/providers/Microsoft.Compute/locations/eastus/usages"
 
 
 async def read_cluster(inside: Inside) -> dict[str, Any]:
@@ -93,10 +94,13 @@ async def test_nobody_sees_the_scale_set_behind_a_cluster(inside: Inside) -> Non
     machines = (await inside.metadata.get("/_emulator/virtualMachines")).json()["value"]
     listed = (await inside.arm.get(SETS)).json()["value"]
     everything = (await inside.arm.get(f"{HERE}/resources")).json()["value"]
+    usages = (await inside.arm.get(USAGES)).json()["value"]
+    used = {row["name"]["value"]: row["currentValue"] for row in usages}
 
     assert [vm["state"] for vm in machines] == ["running"]
     assert listed == []
     assert [row["type"].rpartition("/")[2] for row in everything] == ["workspaces"]
+    assert (used["virtualMachineScaleSets"], used["lowPriorityCores"]) == (0, 0)
 
 
 async def test_nodes_end_with_the_workspace_that_had_them(inside: Inside) -> None:

@@ -167,11 +167,13 @@ async def set_summary(slow: Inside) -> tuple[str, int, int]:
 async def test_a_restore_takes_no_room_that_a_put_fails_for(slow: Inside) -> None:
     await leave_room(slow, 1)
     await restore(slow)
+    overtaken = await slow.arm.put(SET, json=scale_set(4))
     response = await slow.arm.put(SET, json=scale_set(5))
     await slow.pass_time(6)
 
-    operation = (await slow.follow(response.headers["Azure-AsyncOperation"])).json()
-    assert operation["error"]["code"] == "AllocationFailed"
+    assert await outcome(slow, overtaken) == ("Canceled", "OperationPreempted")
+    assert await outcome(slow, response) == ("Failed", "AllocationFailed")
+    assert error(await slow.follow(response.headers["Location"])) == (409, "AllocationFailed")
     assert await set_summary(slow) == ("Failed", 5, 3)
 
 

@@ -276,12 +276,13 @@ async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> N
     (await inside.arm.put(f"{SETS}/rk", json=body)).raise_for_status()
     await inside.pass_time(4)
     scale_set_body = (await inside.arm.get(f"{SETS}/rk")).json()
+    scale_set_system = scale_set_body["properties"]["virtualMachineProfile"]["osProfile"]
     url = f"{SETS}/rk/virtualMachines/0"
     machine = (await inside.arm.get(url, params={"$expand": "instanceView"})).json()["properties"]
     system, storage = machine["osProfile"], machine["storageProfile"]
     cards = machine["networkProfileConfiguration"]["networkInterfaceConfigurations"]
 
-    assert scale_set_body["properties"]["virtualMachineProfile"]["osProfile"]["secrets"] == []
+    assert scale_set_system["secrets"] == []
     assert system["linuxConfiguration"]["provisionVMAgent"] is True
     assert cards[0]["properties"]["dnsSettings"] == {"dnsServers": []}
     assert cards[0]["properties"]["ipConfigurations"][0]["properties"] == {
@@ -296,6 +297,7 @@ async def test_a_machine_is_shown_as_full_as_azure_shows_it(inside: Inside) -> N
     assert [row["name"] for row in view["disks"]] == names
     assert (view["computerName"], view["bootDiagnostics"]) == (system["computerName"], {})
     assert view["vmAgent"]["statuses"][0]["displayStatus"] == "Ready"
+    assert not {"adminPassword", "customData"} & (system.keys() | scale_set_system.keys())
 
 
 async def test_user_data_is_shown_to_who_asks_for_it(inside: Inside) -> None:

@@ -37,6 +37,9 @@ async def test_providers_and_regions_are_told(inside: Inside) -> None:
     assert "virtualMachineScaleSets" in {row["resourceType"] for row in registered["resourceTypes"]}
     assert {"westeurope", "eastus", "japaneast"} <= {row["name"] for row in regions}
     assert refusal(await inside.arm.get(f"{HERE}/providers/Contoso.Things"))[0] == 404
+    (await inside.arm.post(f"{HERE}/providers/Microsoft.Compute/unregister")).raise_for_status()
+    refused = await inside.arm.put(SET, json=scale_set(1))
+    assert refusal(refused) == (409, "MissingSubscriptionRegistration")
 
 
 async def test_an_image_is_found_as_az_looks_for_it(inside: Inside) -> None:
