@@ -67,6 +67,19 @@ def test_a_gateway_fails_with_a_page(emulator: Emulator, arm: httpx.Client) -> N
     assert response.headers["content-type"].startswith("text/html")
 
 
+@pytest.mark.parametrize("kind", ["drop", "slow"])
+@pytest.mark.parametrize(("when", "status"), [("before", 404), ("after", 200)])
+def test_an_answer_is_lost_or_late_before_or_after_the_effect(
+    emulator: Emulator, arm: httpx.Client, kind: str, when: str, status: int
+) -> None:
+    url = set_url(f"{kind}-{when}")
+    plant(emulator, kind, when=when, delay=3, method="PUT", count=1)
+    with pytest.raises(httpx.TransportError):
+        arm.put(url, json=scale_set(0), timeout=httpx.Timeout(20, read=0.5))
+
+    assert arm.get(url).status_code == status
+
+
 def test_a_fault_meets_what_it_names_and_nothing_else(
     emulator: Emulator, arm: httpx.Client
 ) -> None:

@@ -2,6 +2,8 @@
 
 import random
 import signal
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -30,6 +32,15 @@ def test_an_emulator_without_its_folder_ends(restartable: Emulator) -> None:
     assert restartable.wait() == 1
     restartable.state.with_name("elsewhere").rename(restartable.state)
     restartable.start()
+
+
+def test_two_emulators_do_not_share_a_folder(restartable: Emulator) -> None:
+    options = ("--state", str(restartable.state), "--arm-port", "0", "--metadata-port", "0")
+    command = [sys.executable, "-m", "emulator", *options]
+    second = subprocess.run(command, capture_output=True, check=False, text=True, timeout=60)
+
+    assert second.returncode == 1
+    assert second.stderr.startswith("emulator: another emulator (process")
 
 
 @pytest.fixture
