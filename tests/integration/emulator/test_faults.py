@@ -73,7 +73,7 @@ def test_an_answer_is_lost_or_late_before_or_after_the_effect(
     emulator: Emulator, arm: httpx.Client, kind: str, when: str, status: int
 ) -> None:
     url = set_url(f"{kind}-{when}")
-    plant(emulator, kind, when=when, delay=3, method="PUT", count=1)
+    plant(emulator, kind, when=when, delay=10, method="PUT", count=1)
     with pytest.raises(httpx.TransportError):
         arm.put(url, json=scale_set(0), timeout=httpx.Timeout(20, read=0.5))
 
