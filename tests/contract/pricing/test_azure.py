@@ -96,6 +96,9 @@ async def test_storage_that_the_list_does_not_know_has_the_prices_of_the_dated_t
     assert await prices.storage(StorageAccount(region="eastus", redundancy="ZRS")) == TABLE
     assert await prices.storage(StorageAccount()) == TABLE
     assert len(price_list.filters) == 1
+    price_list.will_only_say(_blob("cheap"))
+    with pytest.raises(PricesUnavailable, match="no number"):
+        await prices.storage(StorageAccount(region="eastus"))
 
 
 async def test_the_list_of_storage_is_asked_once_in_ten_minutes(price_list: PriceList) -> None:

@@ -193,6 +193,8 @@ async def test_one_price_that_cannot_be_read_does_not_take_away_the_others(
     by_offering = await prices.prices([SPOT, ON_DEMAND])
 
     assert by_offering == {ON_DEMAND: price("0.1", "0.1")}
+    with pytest.raises(PricesUnavailable, match="no number"):
+        await prices.prices([SPOT])
 
 
 async def test_regions_and_sizes_are_asked_for_as_the_list_writes_them(

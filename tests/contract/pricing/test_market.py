@@ -85,6 +85,18 @@ async def test_more_sizes_and_regions_than_one_question_takes_are_asked_in_sever
     assert {pool.region for pool in scores} > {"eastus"}
 
 
+async def test_a_place_is_scored_for_as_many_machines_as_are_wanted(emulator: Emulator) -> None:
+    pool = SpotPool("westus2", EAST.vm_size)
+    room = {"region": pool.region, "vm_size": pool.vm_size, "available": 1}
+    emulator.admin("capacity", room).raise_for_status()
+    market = AzureMarket(arm(emulator), SUBSCRIPTION)
+
+    scores = [(await market.scores([pool], machines))[pool] for machines in (1, 2)]
+    await market.close()
+
+    assert scores == [PlacementScore.MEDIUM, PlacementScore.LOW]
+
+
 async def test_every_page_of_an_answer_is_read(emulator: Emulator) -> None:
     market = AzureMarket(arm(emulator), SUBSCRIPTION, page=1)
 
