@@ -73,11 +73,26 @@ async def test_lines_are_counted_as_an_editor_counts_them(checker: RowChecker, e
 
 
 async def test_files_that_are_no_tokenizer_are_the_models_fault(checker: RowChecker) -> None:
-    for name, data in (("tokenizer.json", b"{}"), ("chat_template.jinja", b"{% if %}")):
-        files = tokenizer_files() | {name: data}
-        with pytest.raises(InvalidRequest) as refused:
-            await checker.check(files, rows(chat("a", "b")), TASK, lambda _: None)
-        assert (refused.value.code, refused.value.param) == ("unsupported_model", "model")
+    data, task = rows(chat("a", "b")), replace(TASK, most_rows=1)
+    for name, content in (("tokenizer.json", b"{}"), ("chat_template.jinja", b"{% if %}")):
+        files = tokenizer_files() | {name: content}
+        for reading in (
+            checker.check(files, data, TASK, lambda _: None),
+            checker.preview(files, data, task),
+        ):
+            with pytest.raises(InvalidRequest) as refused:
+                await reading
+            assert (refused.value.code, refused.value.param) == ("unsupported_model", "model")
+
+
+async def test_a_template_that_rewrites_answers_makes_an_example_of_each(
+    checker: RowChecker,
+) -> None:
+    template = TEMPLATE.replace("{%- generation -%}", "{%- generation -%}{{- loop.last -}}")
+    report = await check(checker, rows(chat("2+2?", "4", "3+3?", "6")), template)
+
+    assert report.splits_answers
+    assert (report.rows, report.examples) == (1, 2)
 
 
 async def test_names_that_lead_elsewhere_are_refused(checker: RowChecker) -> None:
