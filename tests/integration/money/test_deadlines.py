@@ -124,6 +124,11 @@ async def test_with_notify_a_job_that_may_be_late_stays_on_spot_also_after_an_ev
     attempts = await world.attempts_of(job["id"])
     assert [a["capacity"] for a in attempts] == ["spot", "spot"]
     assert (await world.event_codes(job["id"])).count("job.deadline_at_risk") == 1
+    async with world.engine.connect() as conn:
+        history = await machine_history.holds_by_offering(conn, [SPOT], world.clock())
+    assert history[SPOT].holds.ends == (0, 0, 1, 0)
+    assert sum(history[SPOT].holds.hours) == pytest.approx(3.5, abs=0.1)
+    assert 60 < (history[SPOT].evicted_s or 0) < 600
 
 
 async def test_a_job_that_will_be_late_has_its_event_before_it_has_machines(world: World) -> None:
@@ -159,7 +164,7 @@ async def test_a_change_of_terms_is_an_event_and_null_lifts_a_term(world: World)
 
     changed_job = response.json()
     assert changed_job["infrastructure"]["budget"] is None
-    assert changed_job["infrastructure"]["deadline"] == job["infrastructure"]["deadline"]
+    assert changed_job["infrastructure"]["deadline"] == until(world, hours=9)
     assert changed_job["metadata"] == {"team": "red"}
     assert "job.changed" in await world.event_codes(job["id"])
 
