@@ -115,6 +115,8 @@ def test_a_formula_may_weigh_it_against_other_graders(
     (grade,) = make_grader(grader, tmp_path, judge).grade([answer])
 
     assert grade.score == pytest.approx(2 * judge.grade([answer])[0].score + 1)
+    with pytest.raises(ValueError, match="on the machines that train, and not here"):
+        make_grader(grader, tmp_path)
 
 
 def test_a_classifier_of_several_labels_is_no_reward_model(folder: Path, tmp_path: Path) -> None:

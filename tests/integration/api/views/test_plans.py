@@ -132,7 +132,7 @@ async def test_a_job_with_an_hour_to_go_gets_as_many_nodes_as_it_takes(
     assert without_budget["plan"]["duration_p50"] > 3600
     best = suggestions_plan["plan"]["options"][0]
     assert best["nodes"] > 1
-    assert best["eta_seconds"]["p90"] <= 3600
+    assert best["eta_seconds"]["p90"] <= best["seconds_needed"] <= 3600
     assert best["meets_deadline"] >= 0.9
     assert "chosen by the deadline" in suggestions_plan["plan"]["why"]
     assert small_budget["error"]["code"] == "budget_too_small"

@@ -48,6 +48,7 @@ def test_the_higher_reward_wins_and_the_same_answer_is_a_tie() -> None:
     assert comparison.win_rate == 2.5 / 4
     assert comparison.cut == (1, 0)
     assert comparison.mean_reward[0] == pytest.approx(6 / 4)
+    assert "no difference yet" in summary_text(comparison)
 
 
 def test_a_clear_win_is_not_called_a_draw() -> None:
