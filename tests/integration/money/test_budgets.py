@@ -351,7 +351,7 @@ async def test_no_rhythm_of_rounds_keeps_machines_that_do_not_stop_past_their_bu
 ) -> None:
     job, nodes, number = await start_job(world, **with_budget("40"))
     await train_on(world, nodes, number, minutes=92)
-    for _ in range(1200 // seconds):
+    for _ in range(600 // seconds):
         world.clock.advance(seconds=seconds)
         if restarts:
             world.attempts = replace(world.attempts, visibility=HeartbeatVisibility())
