@@ -65,6 +65,23 @@ async def test_a_region_that_fails_is_left_alone_by_every_replica_and_then_tried
     assert await second_cloud.call(ILL, CloudCall.GET, fine) == "fine"
 
 
+async def test_calls_that_were_under_way_do_not_lengthen_the_pause(
+    engine: AsyncEngine, clock: Clock
+) -> None:
+    cloud, together = limited(engine, clock), asyncio.Barrier(FAILURES + 5)
+
+    async def fail_together() -> None:
+        await together.wait()
+        await failing()
+
+    calls = [cloud.call(ILL, CloudCall.GET, fail_together) for _ in range(together.parties)]
+    outcomes = await asyncio.gather(*calls, return_exceptions=True)
+    clock.advance(seconds=8)  # 7.5 s are the longest first pause
+
+    assert {type(outcome) for outcome in outcomes} == {CloudError}
+    assert await cloud.call(ILL, CloudCall.GET, fine) == "fine"
+
+
 async def test_many_answers_at_once_after_a_failure_are_all_answers(
     engine: AsyncEngine, clock: Clock
 ) -> None:
