@@ -131,6 +131,21 @@ async def test_deleting_old_checkpoints_holds_up_no_save_and_no_stop(
     assert len(container.begun) == 1  # the rest is left to the sweep
 
 
+async def test_every_checkpoint_that_head_lets_go_of_is_deleted_while_it_trains(
+    job: Job, access: BlobAccess, tmp_path: Path
+) -> None:
+    job.ask(keep_checkpoints=1)
+    folder, requests = RunDir(tmp_path), StopRequests(QUICK, NodeClock())
+    uploads = _uploads(JobContainer(access, job.grants.job), folder)
+    task = asyncio.create_task(uploads.run_to_end(requests))
+    for step in (10, 20, 30):
+        save(folder, ALONE, 0, step, checkpoint_path(step, "g1"), 1, "periodic")
+        await _names(job, step)
+        await _is_deleted(job, step - 10)
+    requests.record_trainer_end(ended_well=True)
+    await asyncio.wait_for(task, 30.0)
+
+
 class Stalled(BlockClient):
     """Never comes to the end of the second save."""
 
@@ -167,6 +182,11 @@ async def test_a_save_is_committed_before_the_one_behind_it_is_sent(
 async def _names(job: Job, step: int) -> None:
     """Wait until HEAD names the checkpoint of this step."""
     await until_true(lambda: step in [c.step for c in job.head().checkpoints])
+
+
+async def _is_deleted(job: Job, step: int) -> None:
+    """Wait until nothing is left of the checkpoint of this step."""
+    await until_true(lambda: not job.names(checkpoint_path(step, "g1")))
 
 
 def _uploads(container: JobContainer, folder: RunDir) -> SaveUploads:

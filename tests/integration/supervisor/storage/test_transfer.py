@@ -175,11 +175,15 @@ class TestLogs:
         _print(tmp_path, "during\n")
         access.loses = "answer" if landed else "request"
         flush_error = await logs.flush()
+        container.renew("http://127.0.0.1:9/account/container?sig=none")
+        unreachable = await logs.flush()
+        container.renew(azurite.container_sas(client.container_name))
         _print(tmp_path, "after\n")
         await logs.flush()
         access.close()
 
         assert flush_error == ["no answer"]
+        assert len(unreachable) == 1, "logs use the newest grants"
         assert _log(client, 0) == "before\nduring\nafter\n"
 
 

@@ -22,7 +22,8 @@ from trainer.checkpoint.loader import (
 from trainer.checkpoint.partial_tensors import BlockState, PartialTensors
 from trainer.checkpoint.safetensors_file import TensorLayout, build_header
 from trainer.contract import MANIFEST, Manifest
-from trainer.rundir import ByteRange, WantedRanges, tensors_name
+from trainer.rundir import ByteRange, WantedRanges, is_tensors, tensors_name
+from trainer.supervisor.input.fetch import files_needed_in_full
 from trainer.supervisor.input.tensor_blocks import TensorBlock, own_blocks, requested_blocks
 
 CUTS = st.sampled_from([flat, split, shares])
@@ -119,6 +120,14 @@ def test_an_ask_for_what_is_not_there_is_an_error_that_says_so(
 
     with pytest.raises(ValueError, match=expected):
         requested_blocks(WantedRanges(ranges=(byte_range,)), manifest)
+
+
+def test_tensors_without_blocks_come_whole_to_the_ranks_that_may_read_them() -> None:
+    manifest = partitioned.manifest_of(partitioned.files_of(flat, SIZES, 2), 2, block_size=0)
+    whole = [files_needed_in_full(manifest, world, range(1)) for world in (2, 3)]
+    names = [{file.name for file in files if is_tensors(file.name)} for files in whole]
+
+    assert names == [{tensors_name(0)}, {tensors_name(0), tensors_name(1)}]
 
 
 def requested_ranges(

@@ -12,7 +12,11 @@ from trainer.supervisor.blob.container import ListedBlob
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.upload.commit import build_manifest
 
-FILE = describe_blocks(memoryview(bytes(BLOCK) + b"more"), "rank-00000.safetensors")
+FILE = replace(
+    describe_blocks(memoryview(bytes(BLOCK) + b"more"), "rank-00000.safetensors"),
+    sha256="5" * 64,
+    block_sha256=("6" * 64, "7" * 64),
+)
 RECORD = RankSave(
     path=PATH,
     rank=0,
@@ -28,10 +32,11 @@ RECORD = RankSave(
 STORED = ListedBlob(size=FILE.size, etag="0x1", crc64nvme=FILE.crc64nvme)
 
 
-def test_the_manifest_has_the_crc_of_every_block_that_a_record_has() -> None:
+def test_the_manifest_has_every_checksum_that_a_record_has() -> None:
     (entry,) = build_manifest([RECORD], {FILE.name: STORED}, GENERATION).files
 
-    assert entry.blocks == FILE.blocks
+    assert (entry.crc64nvme, entry.blocks) == (FILE.crc64nvme, FILE.blocks)
+    assert (entry.sha256, entry.block_sha256) == (FILE.sha256, FILE.block_sha256)
     assert [entry.span(number) for number in range(2)] == [(0, BLOCK), (BLOCK, 4)]
 
 
