@@ -3,7 +3,9 @@
 The node's part and the service's look and fence, over the same blobs of a real Azurite.
 """
 
+import hashlib
 from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import replace
 
 import pytest
 
@@ -15,8 +17,11 @@ from tests.nodes import partitioned
 from tests.nodes.partitioned import commit_newest
 from tests.nodes.supervised import Scene
 from trainer.contract import MANIFEST, BrokenCheckpoint, Committed, NodePhase
+from trainer.rundir import tensors_name
 
 SHARDS = ("rank-00000.bin", "rank-00001.bin")
+SIZES = {"layer.weight": 30_000, "layer.bias": 77}
+BLOCK = 16 * 2**10
 Damage = Callable[[Scene, str], None]
 
 
@@ -54,6 +59,14 @@ def _other_jobs_manifest(scene: Scene, path: str) -> None:
     scene.job.container.upload_blob(f"{path}/{MANIFEST}", older_manifest, overwrite=True)
 
 
+def _unreadable_manifest(scene: Scene, path: str) -> None:
+    """Let HEAD name a manifest of the right hash that no release can read."""
+    scene.job.container.upload_blob(f"{path}/{MANIFEST}", b"{}", overwrite=True)
+    older, newest = scene.job.head().checkpoints
+    newest = replace(newest, manifest_sha256=hashlib.sha256(b"{}").hexdigest())
+    scene.job.write_head(replace(scene.job.head(), checkpoints=(older, newest)))
+
+
 @pytest.mark.parametrize(
     ("damage", "file", "reason"),
     [
@@ -61,9 +74,10 @@ def _other_jobs_manifest(scene: Scene, path: str) -> None:
         (_cut, SHARDS[1], "has 24 bytes instead of 25"),
         (lambda s, path: s.job.container.delete_blob(f"{path}/{SHARDS[1]}"), SHARDS[1], "is gone"),
         (_other_jobs_manifest, MANIFEST, "is another one than was committed"),
+        (_unreadable_manifest, MANIFEST, "is another one than was committed"),
         (lambda s, path: s.job.container.delete_blob(f"{path}/{MANIFEST}"), MANIFEST, "is gone"),
     ],
-    ids=["flipped", "truncated", "missing", "of another job", "no manifest"],
+    ids=["flipped", "truncated", "missing", "of another job", "unreadable", "no manifest"],
 )
 async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
     scene: Scene, store: AzureBlobStore, damage: Damage, file: str, reason: str
@@ -86,22 +100,21 @@ async def test_whatever_is_wrong_training_goes_on_from_the_checkpoint_before(
     assert node.last_heartbeat.broken is None
 
 
+@pytest.mark.parametrize("file", [SHARDS[1], tensors_name(1)], ids=["whole", "in blocks"])
 async def test_bytes_that_only_a_reader_sees_to_differ_are_told_and_not_seen_by_the_service(
-    scene: Scene, store: AzureBlobStore
+    scene: Scene, store: AzureBlobStore, file: str
 ) -> None:
-    newest = saved(scene, 20, flipped=3)
-    node = await scene.run_one()
+    in_blocks = file not in SHARDS
+    newest = saved_by_two(scene, {file: 2 * BLOCK}) if in_blocks else saved(scene, 20, flipped=3)
+    node = await scene.run_one("loads")
     await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
     broken = node.last_heartbeat.broken
 
     assert isinstance(broken, BrokenCheckpoint)
-    assert broken.file == SHARDS[1]
+    assert broken.file == file
     assert broken.reason.startswith("crc64nvme is ")
+    assert file not in scene.checkpoint_files("one")
     assert await findings.find_fault(store, scene.job.container.container_name, newest) is None
-
-
-SIZES = {"layer.weight": 30_000, "layer.bias": 77}
-BLOCK = 16 * 2**10
 
 
 async def test_all_that_is_asked_for_comes_and_is_let_go_once_training_has_begun(
