@@ -12,6 +12,8 @@ from tests.nodes.cable import Cable, laid_to
 from tests.nodes.scripted_service import ScriptedNode
 from tests.nodes.supervised import QUICK, Scene
 from trainer.contract import DirectiveKind, NodePhase, Trouble
+from trainer.supervisor.blob.blocks import BlobRange
+from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError
 from trainer.supervisor.clock import NodeClock
 from trainer.supervisor.control.launch import find_marked_processes
 
@@ -51,18 +53,21 @@ async def test_saves_wait_out_a_blob_that_is_away_and_the_user_is_told_once(
     assert node.last_heartbeat.phase is NodePhase.RUNNING
 
 
+@pytest.mark.parametrize("kind", [STOP, DirectiveKind.STOP], ids=["save", "kill"])
 async def test_a_stop_while_blob_is_away_is_committed_when_it_is_back(
-    scene: Scene, cable: Cable
+    scene: Scene, cable: Cable, kind: DirectiveKind
 ) -> None:
-    node = await scene.run_one()
-    await scene.trains(node)
+    node = await scene.run_one("saves", limits=replace(QUICK, uploads_after_kill=20.0))
+    await scene.until(lambda: scene.job.head().newest)
     cable.cut()
-    await scene.service.direct(node, STOP, number=1)
-    await scene.until(lambda: not find_marked_processes(str(scene.folder / "one")))
+    before, work_folder = scene.job.newest().step, scene.folder / "one"
+    await scene.until(lambda: list(work_folder.glob("gen-0001/outbox/*/rank-00000.json")))
+    await scene.service.direct(node, kind, number=1)
+    await scene.until(lambda: not find_marked_processes(str(work_folder)))
     cable.mend()
     await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
-    assert scene.job.newest().step == 10
+    assert scene.job.newest().step > before
 
 
 @pytest.mark.parametrize(("off", "jumps"), [(HOURS, True), (-HOURS, False)])
@@ -164,6 +169,39 @@ async def test_a_base_model_that_is_missing_in_blob_is_named_and_blames_no_train
 
     assert f"not-{name}" in node.last_heartbeat.error
     assert "404" in node.last_heartbeat.error
+
+    scene.service.fresh = replace(scene.job.grants, inputs={})
+    await scene.generation(node, number=2)
+    await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 2))
+
+    assert f"{path}: the run spec names it, but no grant" in node.last_heartbeat.error
+
+
+class Hiccup(BlobAccess):
+    """Loses its connection once, with half of the base model fetched."""
+
+    over = False
+
+    async def receive(self, blob_range: BlobRange, *, in_subprocess: bool) -> tuple[int, int]:
+        """Fetch, or lose the connection."""
+        if self.over or "model" not in blob_range.path.name:
+            return await super().receive(blob_range, in_subprocess=in_subprocess)
+        self.over = True
+        blob_range.path.write_bytes(bytes(blob_range.length // 2))
+        raise BlobUnavailableError("the connection broke off")
+
+
+async def test_a_base_model_that_took_longer_than_an_outage_may_survives_a_hiccup(
+    scene: Scene,
+) -> None:
+    scene.access = access = Hiccup()
+    scene.service.grants = replace(scene.job.grants, inputs={})  # nothing is fetched ahead
+    scene.service.fresh = scene.job.grants
+    node = await scene.run_one(limits=replace(QUICK, outage=0.0))  # whatever it took was longer
+    await scene.trains(node)
+    access.close()
+
+    assert access.over
 
 
 def _troubles(node: ScriptedNode) -> list[Trouble]:

@@ -3,6 +3,8 @@
 from dataclasses import replace
 from pathlib import Path
 
+import pytest
+
 from tests.nodes.scripted_service import ScriptedNode
 from tests.nodes.supervised import ATTEMPT, QUICK, Scene
 from trainer.contract import DirectiveKind, NodePhase, StepMetrics, log_path
@@ -149,10 +151,16 @@ async def test_a_generation_that_head_does_not_name_is_not_started(scene: Scene)
     assert not (work_folder / "gen-0001" / "logs").exists()
 
 
-async def test_a_trainer_that_does_not_stop_in_time_is_killed(scene: Scene) -> None:
-    scene.modes["one"] = "stubborn"
-    node, work_folder = await _training(scene, replace(QUICK, save=0.3))
-    await scene.service.direct(node, STOP, number=1)
+@pytest.mark.parametrize(
+    ("kind", "save_seconds"), [(STOP, 0.3), (DirectiveKind.STOP, 600.0)], ids=["save", "kill"]
+)
+async def test_a_trainer_that_does_not_stop_in_time_or_shall_not_save_is_killed(
+    scene: Scene, kind: DirectiveKind, save_seconds: float
+) -> None:
+    scene.modes["one"] = "orphan"
+    node, work_folder = await _training(scene, replace(QUICK, save=save_seconds))
+    await scene.until(lambda: len(find_marked_processes(str(work_folder))) == 2)
+    await scene.service.direct(node, kind, number=1)
     await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert find_marked_processes(str(work_folder)) == []
@@ -181,6 +189,10 @@ async def test_grants_that_stay_refused_are_called_by_their_name_and_blame_no_tr
     await scene.until(lambda: node.has_reported(NodePhase.STOPPED, 1))
 
     assert "fresh grants" in node.last_heartbeat.error
+    scene.service.grants = scene.job.grants
+    await scene.generation(node, number=2)
+    await scene.trains(node)
+    assert len(node.boots) == 1, "renewed grants need no new start"
 
 
 async def test_grants_that_run_out_while_training_are_asked_for_again(scene: Scene) -> None:

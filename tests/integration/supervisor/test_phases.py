@@ -83,23 +83,31 @@ async def test_twice_in_one_epoch_each_time_it_goes_on_where_it_was(scene: Scene
     assert [(c.generation, c.step) for c in scene.job.head().checkpoints] == [(1, 10), (2, 20)]
 
 
-async def test_what_cannot_fit_is_not_begun_and_the_machine_is_let_go_early(
-    azurite: Azurite, scene: Scene
+@pytest.mark.parametrize(
+    ("size", "notice", "kind", "message"),
+    [
+        (250_000, 8.0, "stop", "the step is finished first"),
+        (2_000_000, 4.0, "periodic", "it would not be whole"),
+    ],
+    ids=["fits", "too large"],
+)
+async def test_a_save_that_fits_is_made_and_else_the_machine_is_let_go_early(
+    azurite: Azurite, scene: Scene, size: int, notice: float, kind: str, message: str
 ) -> None:
     async with laid_to(azurite.port) as proxy:
         proxy.rate = 1_000_000  # bytes a second
         job = proxy.through(scene.job.grants.job)
         scene.service.grants = replace(scene.job.grants, job=job)
-        node = await scene.run_one("once:2000000")
+        node = await scene.run_one(f"once:{size}")
         await scene.until(lambda: scene.job.head().newest, seconds=30.0)
-        node.event, node.notice = "event-1", 4.0
+        node.event, node.notice = "event-1", notice
         await scene.until(lambda: node.acknowledged)
 
     newest = scene.job.newest()
-    assert (newest.kind, newest.step) == ("periodic", 10)
+    assert (newest.kind, newest.step > 10) == (kind, kind == "stop")
     messages = {t.message for h in node.heartbeats for t in h.troubles if t.kind == "notice"}
     assert len(messages) == 1
-    assert "it would not be whole" in messages.pop()
+    assert message in messages.pop()
     assert node.has_reported(NodePhase.STOPPED, 1)
 
 
