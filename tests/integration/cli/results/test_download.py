@@ -1,9 +1,14 @@
 """`rekindle download` and `rekindle tier`: whole files or none, and where they lie."""
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from rekindle.cli.command import Cli
+from rekindle.cli.connection import ConnectionOptions
+from rekindle.cli.errors import CliError
+from rekindle.cli.models.download import download_model
 from tests.integration.cli.conftest import Shell
 from tests.integration.finished_jobs import make_model
 from tests.integration.stored_jobs import finish_job, list_tiers, make_moves
@@ -95,6 +100,15 @@ async def test_no_other_jobs_model_is_overwritten(shell: Shell, job: str, folder
     assert refusal.code != 0
     assert "holds the model of job ftjob-first" in refusal.err
     assert sorted(contents(folder)) == ["report.json"]
+
+
+def test_a_file_whose_name_leads_out_of_the_folder_is_refused(folder: Path) -> None:
+    cli = Cli(ConnectionOptions(), as_json=True)
+    files = [{"name": "../outside", "bytes": 0, "sha256": ""}]
+    vars(cli)["client"] = SimpleNamespace(get=lambda _: {"data": files})
+
+    with pytest.raises(CliError, match=f"which is outside {folder}"):
+        download_model(cli, f"ftjob-{'0' * 26}", folder)
 
 
 @pytest.fixture

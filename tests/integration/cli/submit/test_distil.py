@@ -311,7 +311,8 @@ async def test_a_teacher_waits_as_long_as_it_is_asked_to_and_never_for_hours() -
         paused.append(seconds)
 
     def answering(request: Json, before: int) -> Said:
-        return failure(429, "slow", retry_after="3600" if before else "7") if before < 2 else YES
+        busy = [failure(429, "slow", retry_after="7"), failure(502, "", retry_after="3600")]
+        return busy[before] if before < len(busy) else YES
 
     with teaching(answering) as served:
         async with Teacher(served.url, None, 5.0, sleep) as teacher:

@@ -16,9 +16,11 @@ from trainer.process.journal import Journal
 from trainer.rundir import RunDir
 from trainer.supervisor.blob.container import BlobAccess, JobContainer
 from trainer.supervisor.blob.retry import StopOnStandstill, bytes_on_disk
+from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.clock import NodeClock
 from trainer.supervisor.control.node_controller import NodeController
 from trainer.supervisor.control.node_state import NodeState
+from trainer.supervisor.input.fetch import path_inside
 from trainer.supervisor.machine.health import GpuReading
 from trainer.supervisor.machine.metadata import find_eviction
 from trainer.supervisor.machine.network import free_port
@@ -245,6 +247,12 @@ class TestPatience:
 
         assert 2**20 <= bytes_on_disk(tmp_path) < 2**21
         assert bytes_on_disk(tmp_path / "nowhere") == 0
+
+
+@pytest.mark.parametrize("name", ["../x", "inputs/../../x", "/x"])
+def test_an_input_whose_name_leads_out_of_its_folder_is_refused(tmp_path: Path, name: str) -> None:
+    with pytest.raises(CorruptError, match="leads out of its folder"):
+        path_inside(tmp_path, name)
 
 
 def test_a_log_spares_its_last_blocks_for_much_at_once() -> None:
