@@ -67,7 +67,7 @@ def main() -> int:
         report(folder, step, first=ranks[0] == 0)
         if folder.stop.exists():
             stops.touch()
-        if stops.exists() and mode not in {"stubborn", "orphan"}:
+        if stops.exists() and mode != "orphan":
             break
         threading.Event().wait(STEP_SECONDS)
     if mode == "slow":

@@ -1,6 +1,7 @@
 """From the outbox to HEAD and back: what is committed, what never is; on a real Azurite."""
 
 import asyncio
+import hashlib
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -13,6 +14,7 @@ from tests.azurite import Azurite
 from tests.nodes.scripted_node import metrics
 from tests.nodes.standin_trainer import save
 from tests.nodes.supervised import ALONE
+from trainer.checkpoint.checksum import describe_blocks
 from trainer.contract import (
     HEAD,
     MEASURED,
@@ -21,7 +23,7 @@ from trainer.contract import (
     StepMetrics,
     checkpoint_path,
 )
-from trainer.rundir import RunDir
+from trainer.rundir import RankSave, RunDir, rank_record
 from trainer.supervisor.blob.container import BlobAccess, BlobUnavailableError, JobContainer
 from trainer.supervisor.blob.transfer import CorruptError
 from trainer.supervisor.clock import NodeClock
@@ -93,6 +95,21 @@ class TestCommit:
 
         assert committed is not None
         assert committed.path == PATH
+
+    async def test_the_record_of_what_was_sent_has_the_sha_256_of_its_blocks(
+        self, container: Flaky, client: ContainerClient, folder: RunDir
+    ) -> None:
+        save(folder, GENERATION, 0, 10, PATH, 1, "stop")
+        path = folder.save_folder(PATH) / rank_record(0)
+        record = RankSave.from_json(path.read_bytes())
+        data = path.with_name(record.files[0].name).read_bytes()
+        file = describe_blocks(memoryview(data), record.files[0].name)
+        path.write_text(replace(record, files=(file,)).to_json())
+
+        await Outbox(container, folder, range(1)).send_next()
+
+        (sent,) = RankSave.from_json(client.download_blob(f"{PATH}/{path.name}").readall()).files
+        assert sent == replace(file, block_sha256=(hashlib.sha256(data).hexdigest(),))
 
     async def test_nothing_is_committed_while_a_record_is_missing(
         self, container: Flaky, client: ContainerClient, folder: RunDir
