@@ -55,9 +55,11 @@ async def test_a_finished_job_shows_what_its_last_steps_measured_though_no_repor
     }
 
 
-@pytest.mark.parametrize(("verb", "state"), [("cancel", "cancelled"), ("pause", "queued")])
+@pytest.mark.parametrize(
+    ("verb", "state", "loss"), [("cancel", "cancelled", None), ("pause", "queued", 2.0)]
+)
 async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
-    world: World, verb: str, state: str
+    world: World, verb: str, state: str, loss: float | None
 ) -> None:
     job = await cut_job_off(world, "stop", with_metrics=False, step=4)
     await world.call("POST", f"/v1/fine_tuning/jobs/{job}/{verb}")
@@ -67,6 +69,7 @@ async def test_a_stopped_job_is_as_far_as_its_newest_checkpoint(
 
     assert view["status"] == state
     assert view["latest_checkpoint"]["step_number"] == 4
-    assert view["progress"]["step"] == 4
+    assert (view["progress"]["step"], view["progress"]["loss"]) == (4, loss)
+    assert view["estimated_finish"] is None
     assert "step 4" in view["status_reason"]["message"]
     assert (await listed_job(world, job))["progress"]["step"] == 4
