@@ -97,6 +97,20 @@ async def test_starts_that_all_come_to_nothing_pause_a_job_that_has_trained(
     assert (await world.job(job["id"]))["status"] == "running"
 
 
+async def test_starts_that_all_come_to_nothing_fail_a_job_that_has_never_trained(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    job = await world.submit()
+    nodes = await boot(world, job["id"])
+    for number in range(1, 11):
+        await world.tick(5)
+        await say_all(nodes, NodePhase.STOPPED, number)
+    await world.tick(5)
+
+    assert "10 starts in a row" in (await world.job(job["id"]))["error"]["message"]
+    assert [r.levelname for r in caplog.records if r.msg == "job.failed"] == ["ERROR"]
+
+
 async def test_attempts_that_never_train_fail_the_job_with_what_to_check(
     world: World, caplog: pytest.LogCaptureFixture
 ) -> None:
