@@ -1,6 +1,6 @@
 """A job whose GPUs are too small for its layout comes back by itself with less at once."""
 
-from tests.nodes.scripted_node import ScriptedNode, boot, train
+from tests.nodes.scripted_node import ScriptedNode, boot, evicted, train
 from tests.world import World
 from trainer.contract import DirectiveKind, NodePhase, Rung
 
@@ -52,6 +52,10 @@ async def test_memory_that_runs_out_twice_costs_two_rungs_and_the_job_goes_on_th
     (attempt,) = await world.attempts_of(job_id)
     assert [g["rung"] and g["rung"]["micro_batch"] for g in attempt["generations"]] == [None, 2, 1]
     assert number == 3
+    await evicted(world, job_id)
+    await world.tick(2)
+    await train(world, await boot(world, job_id), step=1)
+    assert (await world.job(job_id))["rung"] == running["rung"], "on other machines too"
 
 
 async def test_when_its_machines_go_before_the_next_generation_the_next_attempt_takes_the_rung(
