@@ -66,6 +66,16 @@ async def test_a_trainer_error_starts_a_new_generation_and_three_fail_the_job(wo
     assert "the data is bad" in failed["error"]["message"]
 
 
+async def test_new_checkpoints_break_a_row_of_failed_starts(world: World) -> None:
+    job, nodes, number = await start_training(world)
+    for step in range(2, 6):
+        await commit(world, job, committed(step, number))
+        await say_all(nodes, NodePhase.FAILED, number, step=step)
+        number = await train(world, nodes, step=step)
+
+    assert number == 5
+
+
 async def test_a_silent_node_makes_its_attempt_unresponsive(world: World) -> None:
     job, nodes, number = await start_training(world)
     for _ in range(30):
