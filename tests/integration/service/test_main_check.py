@@ -106,6 +106,13 @@ async def test_a_database_without_migrations_is_reported(database_url: str, part
     assert results["database"].remedy == "Run: python -m service.main migrate"
 
 
+async def test_a_read_only_database_is_reported(database_url: str, parts: Look) -> None:
+    read_only = f"{database_url}&options=-c%20default_transaction_read_only%3Don"
+    results = await parts(REKINDLE_DATABASE_URL=read_only, REKINDLE_STORAGE="nonsense")
+
+    assert "takes no writes" in results["database"].found
+
+
 async def test_missing_rights_on_tables_are_reported(database_url: str, parts: Look) -> None:
     engine = make_engine(database_url)
     async with engine.begin() as conn:
