@@ -80,7 +80,7 @@ async def test_the_phases_of_a_job_that_is_evicted_once(world: World) -> None:
         "step 4."
     )
     assert resumed["latest_checkpoint"]["step_number"] == 4
-    assert resumed["progress"]["lost_steps"] == 0
+    assert (resumed["progress"]["lost_steps"], resumed["attempts"]["evictions"]) == (0, 1)
 
 
 async def test_refused_capacity_is_shown_with_place_count_and_next_try(world: World) -> None:
