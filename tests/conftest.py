@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 from alembic import command
 from hypothesis import settings
+from sqlalchemy import AsyncAdaptedQueuePool
 from sqlalchemy.ext.asyncio import AsyncEngine
 
 from rekindle.local import postgres
 from service.db.core.engine import make_engine
 from tests import azurite as blob_emulator
 from tests import postgres as test_postgres
+from tests import waiting
 from tests.clock import Clock
 
 TESTS = Path(__file__).resolve().parent
@@ -86,6 +88,12 @@ def shared_engine(migrated: str) -> AsyncEngine:
 
 @pytest.fixture
 async def engine(shared_engine: AsyncEngine, database_url: str) -> AsyncIterator[AsyncEngine]:
-    """Yield an engine on the test's database, with connections of the test's event loop."""
+    """Yield an engine on the test's database, with connections of the test's event loop.
+
+    A connection that a task still uses would not be closed, and fail another test.
+    """
     yield shared_engine
+    pool = shared_engine.pool
+    assert isinstance(pool, AsyncAdaptedQueuePool)
+    await waiting.until_true(lambda: pool.checkedout() == 0)
     await shared_engine.dispose()
